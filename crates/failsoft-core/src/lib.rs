@@ -1,7 +1,8 @@
-//! What the layers share: advice from servers.
+//! What the layers share: advice from servers, and how long to wait.
 
 #[cfg(feature = "http")]
 pub mod advice;
+pub mod backoff;
 
 /// A builder's setting that cannot work: which one, its value, and what would.
 #[derive(Debug)]
