@@ -1,31 +1,82 @@
-//! What the layers share: advice from servers, and how long to wait.
+//! The vocabulary that the Failsoft layers share.
+//!
+//! A call ends in an outcome. What that outcome *means* is decided once, by whoever reads it first, as a
+//! [`Verdict`]; every layer acts on the verdict by its own small table. You need this crate by itself to write a
+//! classifier, to read the errors and insights that the layers give, or to build a layer of your own.
+//!
+//! ```
+//! use failsoft_core::{Class, Hint, Verdict};
+//!
+//! let verdict = Verdict::of_error(&std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+//! assert_eq!((verdict.class(), verdict.hint()), (Class::Transient, Hint::Same));
+//! ```
+//!
+//! | to | look at |
+//! |---|---|
+//! | name what happened | [`Class`], [`Blame`], [`Verdict`], [`Hint`] |
+//! | decide what happened | [`Classify`], [`Respond`], [`ByResponse`], [`ErrorsOnly`], [`classify_fn`] |
+//! | read an error | [`Fault::find`] |
+//! | read what was learnt of an answer | [`Insight`], [`Report`], [`Usage`] |
+//! | bound a call and see its steps | [`Call`], [`Trail`] |
+//! | send a request again | [`Replay`], [`Repeat`], [`Backoff`] |
+//! | choose between targets | [`Health`] |
+//!
+//! # Features
+//!
+//! `http` (default), `json`, `reqwest-013`, `tower-05`. They add, and never change what is there.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The README is tested with the crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 #[cfg(feature = "http")]
 pub mod advice;
 pub mod backoff;
+mod call;
+mod class;
+mod classify;
+mod config;
+mod fault;
+mod health;
+#[cfg(feature = "http")]
+mod hold;
+#[cfg(feature = "http")]
+mod http;
+mod insight;
+mod replay;
+mod report;
+#[cfg(feature = "reqwest-013")]
+mod reqwest;
+mod trail;
+mod usage;
+mod verdict;
+#[cfg(feature = "http")]
+mod watched;
 
-/// A builder's setting that cannot work: which one, its value, and what would.
-#[derive(Debug)]
-pub struct ConfigError {
-    message: String,
-}
+/// An error of any kind; the same type as tower's.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl ConfigError {
-    /// Names the builder, the field, its value and the accepted range.
-    pub fn new(
-        builder: &'static str,
-        field: &'static str,
-        value: impl std::fmt::Display,
-        expected: impl std::fmt::Display,
-    ) -> Self {
-        Self { message: format!("{builder}: `{field}` is {value}, expected {expected}") }
-    }
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ConfigError {}
+pub use self::{
+    backoff::{Backoff, Jitter},
+    call::{Call, CallOptions, Deferred, Mark, Scoped},
+    class::{Blame, Class, Denier, Limit, SoftKind},
+    classify::{
+        ByResponse, Classify, ClassifyFn, End, ErrorsOnly, Guard, Judge, NoBody, Respond, Seen, Step, Watch,
+        classify_fn,
+    },
+    config::ConfigError,
+    fault::{Fault, FaultDetails},
+    health::{Condition, Health},
+    insight::{Facts, Finish, Insight, ToolCall},
+    replay::{Auto, Cloned, Once, Repeat, Replay},
+    report::{Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
+    trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
+    usage::Usage,
+    verdict::{Hint, Verdict},
+};
+#[cfg(feature = "http")]
+pub use self::{
+    hold::{Held, Hold, ReadWhole, Whole},
+    http::{BodyJudge, class_of_status, verdict_of_body_error, verdict_of_head, with_headers},
+    watched::{GuardFn, Watched},
+};

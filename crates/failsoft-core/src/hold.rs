@@ -1,0 +1,316 @@
+//! Holding a whole body before the response is handed on, so that an answer can be judged first.
+//!
+//! [`Hold`] takes a response apart and puts it together again with a [`Held`] body; [`ReadWhole`] reads a body up
+//! to a cap. What was read reaches the caller byte for byte.
+//!
+//! ```
+//! use failsoft_core::{Held, Hold, ReadWhole, Whole};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let response = http::Response::new(http_body_util::Full::<bytes::Bytes>::from("hello"));
+//! let (parts, body) = response.open();
+//! let Whole::Complete { bytes, trailers } = ReadWhole::new(body, 1 << 20).await else { panic!("small") };
+//! assert_eq!(bytes, "hello");
+//! let response = http::Response::<http_body_util::Full<bytes::Bytes>>::close(parts, Held::whole(bytes, trailers));
+//! # });
+//! ```
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::BoxError;
+
+/// A response whose body can be taken out, read, and put back.
+#[diagnostic::on_unimplemented(
+    message = "the body of `{Self}` cannot be held",
+    note = "`http::Response<B>` can, where `B: http_body::Body` with an error that converts into `BoxError`; \
+            `reqwest::Response` can with the feature `reqwest-013`"
+)]
+pub trait Hold: Sized {
+    /// The body as it comes.
+    type Body: Body<Error: Into<BoxError>>;
+    /// The response with a [`Held`] body.
+    type Out;
+
+    /// Its extensions, where an [`Insight`](crate::Insight) may lie.
+    fn extensions(&self) -> &http::Extensions;
+
+    /// Takes the response apart.
+    fn open(self) -> (http::response::Parts, Self::Body);
+
+    /// Puts it together again.
+    fn close(parts: http::response::Parts, body: Held<Self::Body>) -> Self::Out;
+}
+
+impl<B: Body<Error: Into<BoxError>>> Hold for http::Response<B> {
+    type Body = B;
+    type Out = http::Response<Held<B>>;
+
+    fn extensions(&self) -> &http::Extensions {
+        self.extensions()
+    }
+
+    fn open(self) -> (http::response::Parts, B) {
+        self.into_parts()
+    }
+
+    fn close(parts: http::response::Parts, body: Held<B>) -> Self::Out {
+        http::Response::from_parts(parts, body)
+    }
+}
+
+/// What reading a body up to a cap gave.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Whole<B> {
+    /// All of it.
+    Complete {
+        /// The whole body.
+        bytes: Bytes,
+        /// Its trailers.
+        trailers: Option<HeaderMap>,
+    },
+    /// It is longer than the cap; nothing is lost.
+    TooLarge(Held<B>),
+    /// It failed on the way.
+    Failed {
+        /// What came before.
+        bytes: Bytes,
+        /// Why it failed.
+        error: BoxError,
+    },
+}
+
+/// Reads a body up to a cap. One that came in one piece is not copied. Must not be polled again once it is ready.
+#[must_use = "futures do nothing unless polled"]
+pub struct ReadWhole<B> {
+    /// Taken when the cap is passed and the body is handed on.
+    body: Option<B>,
+    read: VecDeque<Bytes>,
+    length: usize,
+    cap: usize,
+    trailers: Option<HeaderMap>,
+}
+
+impl<B> ReadWhole<B> {
+    /// Reads `body`, and stops when it is longer than `cap` bytes.
+    pub const fn new(body: B, cap: usize) -> Self {
+        Self { body: Some(body), read: VecDeque::new(), length: 0, cap, trailers: None }
+    }
+
+    fn joined(&mut self) -> Bytes {
+        join(std::mem::take(&mut self.read), self.length)
+    }
+}
+
+impl<B> Future for ReadWhole<B>
+where
+    B: Body<Error: Into<BoxError>> + Unpin,
+{
+    type Output = Whole<B>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Whole<B>> {
+        let this = self.get_mut();
+        while let Some(body) = &mut this.body {
+            match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(mut data) => {
+                        let bytes = data.copy_to_bytes(data.remaining());
+                        this.length = this.length.saturating_add(bytes.len());
+                        this.read.push_back(bytes);
+                        if this.length > this.cap {
+                            let read = std::mem::take(&mut this.read);
+                            return Poll::Ready(Whole::TooLarge(Held {
+                                read,
+                                rest: this.body.take(),
+                                trailers: None,
+                            }));
+                        }
+                    }
+                    Err(frame) => this.trailers = frame.into_trailers().ok(),
+                },
+                Some(Err(error)) => {
+                    return Poll::Ready(Whole::Failed { bytes: this.joined(), error: error.into() });
+                }
+                None => {
+                    return Poll::Ready(Whole::Complete {
+                        bytes: this.joined(),
+                        trailers: this.trailers.take(),
+                    });
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn join(mut read: VecDeque<Bytes>, length: usize) -> Bytes {
+    if read.len() <= 1 {
+        return read.pop_front().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(length);
+    read.iter().for_each(|bytes| whole.extend_from_slice(bytes));
+    whole.freeze()
+}
+
+impl<B> fmt::Debug for ReadWhole<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWhole")
+            .field("length", &self.length)
+            .field("cap", &self.cap)
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// A body of which a part, or all, was read already: gives that first, then the rest as it comes.
+    pub struct Held<B> {
+        read: VecDeque<Bytes>,
+        #[pin]
+        rest: Option<B>,
+        trailers: Option<HeaderMap>,
+    }
+}
+
+impl<B> Held<B> {
+    /// A body that was read to its end.
+    #[must_use]
+    pub fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let read = if bytes.is_empty() { VecDeque::new() } else { VecDeque::from([bytes]) };
+        Self { read, rest: None, trailers }
+    }
+
+    /// A body of which nothing was read.
+    #[must_use]
+    pub const fn unread(body: B) -> Self {
+        Self { read: VecDeque::new(), rest: Some(body), trailers: None }
+    }
+
+    /// The bytes, where the body was read to its end in one piece and has no trailers.
+    #[cfg(feature = "reqwest-013")]
+    pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
+        let whole = self.rest.is_none() && self.trailers.is_none() && self.read.len() <= 1;
+        whole.then(|| self.read.pop_front().unwrap_or_default())
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> Body for Held<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        if let Some(bytes) = this.read.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if let Some(rest) = this.rest.as_pin_mut() {
+            let frame = ready!(rest.poll_frame(cx));
+            return Poll::Ready(frame.map(|frame| {
+                frame
+                    .map(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))
+                    .map_err(Into::into)
+            }));
+        }
+        Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.trailers.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read = self.read.iter().map(|bytes| bytes.len() as u64).fold(0, u64::saturating_add);
+        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(read.saturating_add(rest.lower()));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}
+
+impl<B> fmt::Debug for Held<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("read", &self.read.iter().map(Bytes::len).sum::<usize>())
+            .field("whole", &self.rest.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt as _, Full, StreamBody};
+
+    use super::*;
+
+    type Frames = Vec<Result<Frame<Bytes>, BoxError>>;
+
+    fn body(frames: Frames) -> impl Body<Data = Bytes, Error = BoxError> + Unpin {
+        StreamBody::new(Iter(frames.into_iter()))
+    }
+
+    struct Iter(std::vec::IntoIter<Result<Frame<Bytes>, BoxError>>);
+
+    impl futures_core::Stream for Iter {
+        type Item = Result<Frame<Bytes>, BoxError>;
+
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Ready(self.0.next())
+        }
+    }
+
+    fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
+        Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_joined_and_its_trailers_survive() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", http::HeaderValue::from_static("1"));
+        let body = body(vec![data("hel"), data("lo"), Ok(Frame::trailers(trailers.clone()))]);
+        let Whole::Complete { bytes, trailers: seen } = ReadWhole::new(body, 5).await else { panic!("fits") };
+        assert_eq!((&bytes[..], seen.as_ref()), (&b"hello"[..], Some(&trailers)));
+
+        let held = Held::<Full<Bytes>>::whole(bytes, seen);
+        assert_eq!(held.size_hint().exact(), Some(5));
+        let collected = held.collect().await.unwrap();
+        assert_eq!(collected.trailers(), Some(&trailers));
+        assert_eq!(collected.to_bytes(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_the_cap_loses_nothing() {
+        let body = body(vec![data("hel"), data("lo "), data("world")]);
+        let Whole::TooLarge(held) = ReadWhole::new(body, 5).await else { panic!("too large") };
+        assert_eq!(held.size_hint().lower(), 6);
+        assert_eq!(held.collect().await.unwrap().to_bytes(), "hello world");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_fails_gives_what_came_before_and_the_error_itself() {
+        let body = body(vec![data("he"), Err(fmt::Error.into())]);
+        let Whole::Failed { bytes, error } = ReadWhole::new(body, 5).await else { panic!("fails") };
+        assert_eq!(bytes, "he");
+        assert!(error.is::<fmt::Error>());
+    }
+
+    #[test]
+    fn an_empty_whole_body_is_at_its_end() {
+        assert!(Held::<Full<Bytes>>::whole(Bytes::new(), None).is_end_stream());
+        assert!(!Held::unread(Full::<Bytes>::from("x")).is_end_stream());
+    }
+}

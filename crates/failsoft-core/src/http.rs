@@ -1,0 +1,275 @@
+//! The default classifier's knowledge of HTTP: status, `x-should-retry`, advice in headers, and the end of the body.
+//!
+//! | status | class |
+//! |---|---|
+//! | 1xx, 2xx | success, once the body has ended well |
+//! | 401, 403 | auth |
+//! | 402 | quota |
+//! | 408 | timeout |
+//! | 409, 425, other 5xx | transient |
+//! | 429 | rate limited |
+//! | 498, 503, 529 | overloaded |
+//! | other 4xx, 3xx | invalid |
+//!
+//! ```
+//! use failsoft_core::{Class, verdict_of_head};
+//!
+//! let (parts, ()) = http::Response::builder()
+//!     .status(429)
+//!     .header("retry-after", "7")
+//!     .body(())
+//!     .unwrap()
+//!     .into_parts();
+//! let verdict = verdict_of_head(parts.status, &parts.headers).expect("a failure");
+//! assert_eq!(verdict.class(), Class::RateLimited);
+//! assert_eq!(verdict.retry_after().map(|after| after.as_secs()), Some(7));
+//! ```
+
+use http::{HeaderMap, StatusCode};
+use http_body::Body;
+
+use crate::{
+    BoxError, Class, End, Hint, Insight, Judge, Limit, Respond, Step, Verdict,
+    advice::{retry_after, should_retry, wall_clock},
+};
+
+/// What an HTTP status means by itself.
+#[must_use]
+pub const fn class_of_status(status: StatusCode) -> Class {
+    match status.as_u16() {
+        100..=299 => Class::Success,
+        401 | 403 => Class::Auth,
+        402 => Class::Quota,
+        408 => Class::Timeout(Limit::Total),
+        409 | 425 => Class::Transient,
+        429 => Class::RateLimited,
+        498 | 503 | 529 => Class::Overloaded,
+        300..=499 => Class::Invalid,
+        _ => Class::Transient,
+    }
+}
+
+/// The verdict on a failed response by its status and headers; `None` for a success.
+#[must_use]
+pub fn verdict_of_head(status: StatusCode, headers: &HeaderMap) -> Option<Verdict> {
+    let class = class_of_status(status);
+    (!class.is_success()).then(|| with_headers(Verdict::of(class), headers))
+}
+
+/// Adds to a failure what the headers say: advice, and `x-should-retry`.
+///
+/// `x-should-retry: true` does not repeat what cannot work: a quota, a credential.
+#[must_use]
+pub fn with_headers(verdict: Verdict, headers: &HeaderMap) -> Verdict {
+    let verdict = verdict.with_advice(retry_after(headers, wall_clock()).or_else(|| verdict.retry_after()));
+    let hint = match (should_retry(headers), verdict.hint()) {
+        (Some(false), Hint::Same | Hint::After) => Hint::Never,
+        (Some(true), Hint::Never) => Hint::Same,
+        (_, hint) => hint,
+    };
+    verdict.with_hint(hint)
+}
+
+impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
+    type Judge = BodyJudge;
+
+    fn step(&self) -> Step<BodyJudge> {
+        step(self.status(), self.headers(), self.extensions())
+    }
+}
+
+/// An insight's verdict first; then status and headers; a success waits for the end of the body.
+pub(crate) fn step(
+    status: StatusCode,
+    headers: &HeaderMap,
+    extensions: &http::Extensions,
+) -> Step<BodyJudge> {
+    let insight = Insight::of(extensions);
+    if let Some(verdict) = insight.and_then(Insight::verdict).filter(|verdict| !verdict.is_success()) {
+        return Step::Now(verdict);
+    }
+    match verdict_of_head(status, headers) {
+        Some(verdict) => Step::Now(verdict),
+        None => Step::AtEnd(BodyJudge { insight: insight.cloned() }),
+    }
+}
+
+/// Waits for the end of a body: its error is a transient failure unless it says otherwise, its clean end is what
+/// the [`Insight`] says by then, else a success.
+#[derive(Clone, Debug)]
+pub struct BodyJudge {
+    insight: Option<Insight>,
+}
+
+impl Judge for BodyJudge {
+    fn end(self, end: End<'_>) -> Verdict {
+        let learnt = self.insight.as_ref().and_then(Insight::verdict);
+        match end {
+            End::Clean(_) => learnt.unwrap_or(Verdict::SUCCESS),
+            End::Error(err) => verdict_of_body_error(err),
+        }
+    }
+}
+
+/// What the error of a body means: an error that nobody knows is a cut body.
+#[must_use]
+pub fn verdict_of_body_error(err: &(dyn std::error::Error + 'static)) -> Verdict {
+    let verdict = Verdict::of_error(err);
+    if verdict.class() == Class::Unknown { Verdict::of(Class::Transient) } else { verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Empty, Full};
+
+    use super::*;
+    use crate::{ByResponse, Classify, GuardFn, Watch, Watched};
+
+    fn head(status: u16, headers: &[(&'static str, &'static str)]) -> http::Response<Empty<Bytes>> {
+        let mut builder = http::Response::builder().status(status);
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        builder.body(Empty::new()).unwrap()
+    }
+
+    fn now<B: Body<Error: Into<BoxError>>>(response: &http::Response<B>) -> Verdict {
+        match ByResponse.response(response) {
+            Step::Now(verdict) => verdict,
+            Step::AtEnd(_) => panic!("a verdict now was expected"),
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_class() {
+        let table = [
+            (301, Class::Invalid),
+            (400, Class::Invalid),
+            (401, Class::Auth),
+            (402, Class::Quota),
+            (403, Class::Auth),
+            (404, Class::Invalid),
+            (408, Class::Timeout(Limit::Total)),
+            (409, Class::Transient),
+            (425, Class::Transient),
+            (429, Class::RateLimited),
+            (498, Class::Overloaded),
+            (500, Class::Transient),
+            (502, Class::Transient),
+            (503, Class::Overloaded),
+            (520, Class::Transient),
+            (529, Class::Overloaded),
+            (999, Class::Transient),
+        ];
+        for (status, class) in table {
+            assert_eq!(now(&head(status, &[])).class(), class, "{status}");
+        }
+    }
+
+    #[test]
+    fn advice_is_read_on_failures_and_should_retry_is_obeyed() {
+        let limited = now(&head(429, &[("retry-after", "3")]));
+        assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(now(&head(503, &[("x-should-retry", "false")])).hint(), Hint::Never);
+        assert_eq!(now(&head(400, &[("x-should-retry", "true")])).hint(), Hint::Same);
+        assert_eq!(now(&head(402, &[("x-should-retry", "true")])).hint(), Hint::Fallback);
+    }
+
+    #[test]
+    fn a_failure_learnt_inside_a_success_outranks_the_status() {
+        let mut response = head(200, &[]);
+        let insight = Insight::new();
+        insight.learn(|facts| facts.verdict = Some(Verdict::of(Class::Quota)));
+        response.extensions_mut().insert(insight);
+        assert_eq!(now(&response).class(), Class::Quota);
+    }
+
+    type Seen = Arc<Mutex<Vec<Verdict>>>;
+
+    fn watch<B: Body<Error: Into<BoxError>>>(
+        response: http::Response<B>,
+    ) -> (http::Response<Watched<B, BodyJudge, impl crate::Guard>>, Seen) {
+        let seen = Seen::default();
+        let push = Arc::clone(&seen);
+        let Step::AtEnd(judge) = ByResponse.response(&response) else {
+            panic!("a success waits for its end")
+        };
+        (judge.follow(response, GuardFn::new(move |verdict| push.lock().unwrap().push(verdict))), seen)
+    }
+
+    fn classes(seen: &Seen) -> Vec<Class> {
+        seen.lock().unwrap().iter().map(Verdict::class).collect()
+    }
+
+    #[tokio::test]
+    async fn a_body_read_to_its_end_is_a_success_once() {
+        let (response, seen) = watch(http::Response::new(Full::<Bytes>::from("hello")));
+        let hint = Body::size_hint(response.body());
+        assert_eq!(hint.exact(), Some(5));
+        assert!(classes(&seen).is_empty());
+        response.into_body().collect().await.unwrap();
+        assert_eq!(classes(&seen), [Class::Success]);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_knows_the_length_and_never_polls_again_settles_too() {
+        let (response, seen) = watch(http::Response::new(Full::<Bytes>::from("hello")));
+        let mut body = response.into_body();
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(classes(&seen), [Class::Success]);
+        drop(body);
+        assert_eq!(classes(&seen).len(), 1);
+    }
+
+    #[test]
+    fn an_empty_body_settles_at_once_and_a_dropped_one_is_cancelled() {
+        let (_, seen) = watch(head(204, &[]));
+        assert_eq!(classes(&seen), [Class::Success]);
+        let (response, seen) = watch(http::Response::new(Full::<Bytes>::from("hello")));
+        drop(response);
+        assert_eq!(classes(&seen), [Class::Cancelled]);
+    }
+
+    #[tokio::test]
+    async fn a_cut_body_is_transient_and_the_error_passes_unwrapped() {
+        let body = Full::<Bytes>::from("hello").map_err(|never| match never {}).boxed();
+        let body = http_body_util::Limited::new(body, 2);
+        let (response, seen) = watch(http::Response::new(body));
+        let err = response.into_body().collect().await.unwrap_err();
+        assert!(err.downcast_ref::<http_body_util::LengthLimitError>().is_some());
+        assert_eq!(classes(&seen), [Class::Transient]);
+    }
+
+    /// Ends at `[DONE]`.
+    #[derive(Debug)]
+    struct Done;
+
+    impl Judge for Done {
+        fn data(&mut self, bytes: &[u8]) -> crate::Seen {
+            if bytes == b"[DONE]" { crate::Seen::End(Verdict::SUCCESS) } else { crate::Seen::Content }
+        }
+
+        fn end(self, _: End<'_>) -> Verdict {
+            Verdict::of(Class::Transient)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_drop_after_the_protocols_own_end_changes_nothing() {
+        let seen = Seen::default();
+        let push = Arc::clone(&seen);
+        let guard = GuardFn::new(move |verdict| push.lock().unwrap().push(verdict));
+        // Two frames, of which the client reads only the first.
+        let body = Full::<Bytes>::from("[DONE]").with_trailers(std::future::ready(None));
+        let mut body = Watched::new(Box::pin(body), Done, guard);
+        body.frame().await.unwrap().unwrap();
+        drop(body);
+        assert_eq!(classes(&seen), [Class::Success]);
+    }
+}
