@@ -35,7 +35,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use crate::{Attempt, Trail};
+use crate::{Attempt, Trail, ledger::Ledger};
 
 /// A scope of one user call: cheap to clone, all clones are the same scope.
 #[derive(Clone)]
@@ -49,6 +49,7 @@ struct Scope {
     /// Further attempts, the first one not counted.
     further: AtomicU32,
     notes: Mutex<Notes>,
+    ledger: Ledger,
 }
 
 /// Kept by the root of a tree of scopes for all of them.
@@ -230,7 +231,15 @@ impl Call {
 
     fn new(parent: Option<Self>, deadline: Option<Instant>, marks: u8, max_attempts: Option<u32>) -> Self {
         let further = AtomicU32::new(0);
-        Self(Arc::new(Scope { parent, deadline, marks, max_attempts, further, notes: Mutex::default() }))
+        Self(Arc::new(Scope {
+            parent,
+            deadline,
+            marks,
+            max_attempts,
+            further,
+            notes: Mutex::default(),
+            ledger: Ledger::default(),
+        }))
     }
 
     /// A scope of a layer: everything is inherited.
@@ -261,6 +270,19 @@ impl Call {
         let mut next = Some(self);
         while let Some(call) = next.filter(|call| !Arc::ptr_eq(&call.0, &end.0)) {
             call.0.further.fetch_sub(1, Ordering::Relaxed);
+            next = call.0.parent.as_ref();
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// Visits the ledgers of this scope and of all around it.
+    pub(crate) fn each_scope(&self, mut visit: impl FnMut(&Ledger)) {
+        let mut next = Some(self);
+        while let Some(call) = next {
+            visit(&call.0.ledger);
             next = call.0.parent.as_ref();
         }
     }

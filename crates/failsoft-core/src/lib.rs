@@ -43,6 +43,7 @@ mod hold;
 #[cfg(feature = "http")]
 mod http;
 mod insight;
+mod ledger;
 mod replay;
 mod report;
 #[cfg(feature = "reqwest-013")]
@@ -68,6 +69,7 @@ pub use self::{
     fault::{Fault, FaultDetails},
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, ToolCall},
+    ledger::{Closer, Closing, Slot},
     replay::{Auto, Cloned, Once, Repeat, Replay},
     report::{Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
