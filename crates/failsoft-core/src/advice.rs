@@ -140,6 +140,33 @@ pub fn exhausted_reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration>
     seen.exhausted.or(if seen.some_remaining_known { None } else { seen.undeclared })
 }
 
+/// What a gRPC server says about retrying, in the `grpc-retry-pushback-ms` trailer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushback {
+    /// Again after exactly this time, which may be zero.
+    After(Duration),
+    /// Not again: the value is negative, unreadable, or there are several.
+    Stop,
+}
+
+/// Reads [`Pushback`] from a gRPC answer's trailers (or from the headers of one that has nothing else).
+#[must_use]
+pub fn grpc_pushback(trailers: &HeaderMap) -> Option<Pushback> {
+    let mut values = trailers.get_all("grpc-retry-pushback-ms").iter();
+    let (first, more) = (values.next()?, values.next());
+    let text = std::str::from_utf8(first.as_bytes()).ok().filter(|_| more.is_none());
+    Some(text.map_or(Pushback::Stop, parse_pushback))
+}
+
+/// The value of a `grpc-retry-pushback-ms` trailer: whole milliseconds, an `int32` by gRPC's rules.
+#[must_use]
+pub fn parse_pushback(text: &str) -> Pushback {
+    match text.parse::<i32>().map(u64::try_from) {
+        Ok(Ok(ms)) => Pushback::After(Duration::from_millis(ms)),
+        _ => Pushback::Stop,
+    }
+}
+
 /// What the rate limits read so far amount to.
 #[derive(Default)]
 struct Seen {

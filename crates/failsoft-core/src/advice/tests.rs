@@ -225,6 +225,22 @@ fn the_server_may_forbid_or_ask_for_a_retry() {
 }
 
 #[test]
+fn grpc_pushback_is_exact_or_stops() {
+    let pushback = |values: &[&[u8]]| {
+        let lines: Vec<_> = values.iter().map(|value| ("grpc-retry-pushback-ms", *value)).collect();
+        grpc_pushback(&headers(&lines))
+    };
+    assert_eq!(pushback(&[]), None);
+    assert_eq!(pushback(&[b"0"]), Some(Pushback::After(Duration::ZERO)));
+    assert_eq!(pushback(&[b"1500"]), Some(Pushback::After(Duration::from_millis(1_500))));
+    for stop in
+        [&[b"-1".as_slice()] as &[&[u8]], &[b"soon"], &[b"99999999999"], &[b""], &[b"\xff"], &[b"1", b"1"]]
+    {
+        assert_eq!(pushback(stop), Some(Pushback::Stop), "{stop:?}");
+    }
+}
+
+#[test]
 fn huge_and_hostile_values_give_none_and_take_no_time() {
     let digits = vec![b'9'; 1 << 20];
     let commas = vec![b','; 1 << 20];
