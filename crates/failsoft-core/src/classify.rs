@@ -58,6 +58,11 @@ pub trait Classify<Res> {
     fn error(&self, error: &(dyn Error + 'static)) -> Verdict {
         Verdict::of_error(error)
     }
+
+    /// The HTTP status of a response, for the fault that stands for it once it is gone. By default none.
+    fn status_code(&self, _: &Res) -> Option<u16> {
+        None
+    }
 }
 
 /// Judges one body while it passes.
@@ -155,6 +160,11 @@ pub trait Respond: Sized {
 
     /// The verdict, or who gives it later.
     fn step(&self) -> Step<Self::Judge>;
+
+    /// The HTTP status, where there is one.
+    fn status_code(&self) -> Option<u16> {
+        None
+    }
 }
 
 /// The default classifier: asks the response itself.
@@ -166,6 +176,10 @@ impl<Res: Respond> Classify<Res> for ByResponse {
 
     fn response(&self, response: &Res) -> Step<Self::Judge> {
         response.step()
+    }
+
+    fn status_code(&self, response: &Res) -> Option<u16> {
+        response.status_code()
     }
 }
 

@@ -76,6 +76,10 @@ impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
     fn step(&self) -> Step<BodyJudge> {
         step(self.status(), self.headers(), self.extensions())
     }
+
+    fn status_code(&self) -> Option<u16> {
+        Some(self.status().as_u16())
+    }
 }
 
 /// An insight's verdict first; then status and headers; a success waits for the end of the body.

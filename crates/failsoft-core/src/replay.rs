@@ -35,6 +35,11 @@ pub trait Replay<Req> {
 
     /// Whether sending the request again is harmless even if the target has already acted on it.
     fn is_idempotent(&self, request: &Req) -> bool;
+
+    /// The name of the target that the request itself gives. By default none.
+    fn target(&self, _: &Req) -> Option<Arc<str>> {
+        None
+    }
 }
 
 /// A request that knows how to repeat itself.
@@ -51,6 +56,11 @@ pub trait Repeat: Sized {
     /// without a method such as HTTP's leaves that to whoever puts a retry around its service.
     fn is_idempotent(&self) -> bool {
         true
+    }
+
+    /// The name of the target, where the request has one: an HTTP request's authority. By default none.
+    fn target(&self) -> Option<Arc<str>> {
+        None
     }
 }
 
@@ -72,6 +82,10 @@ impl<Req: Repeat> Replay<Req> for Auto {
 
     fn is_idempotent(&self, request: &Req) -> bool {
         request.is_idempotent()
+    }
+
+    fn target(&self, request: &Req) -> Option<Arc<str>> {
+        request.target()
     }
 }
 
@@ -150,6 +164,12 @@ fn is_idempotent(method: &http::Method, headers: &http::HeaderMap) -> bool {
     method.is_idempotent() || headers.contains_key("idempotency-key")
 }
 
+/// A name of a target ends up in logs, and a password must not.
+#[cfg(feature = "http")]
+fn without_userinfo(authority: &str) -> Arc<str> {
+    authority.rsplit('@').next().unwrap_or(authority).into()
+}
+
 #[cfg(feature = "http")]
 impl<B: Clone> Repeat for http::Request<B> {
     fn repeat(&self) -> Option<Self> {
@@ -158,6 +178,10 @@ impl<B: Clone> Repeat for http::Request<B> {
 
     fn is_idempotent(&self) -> bool {
         is_idempotent(self.method(), self.headers())
+    }
+
+    fn target(&self) -> Option<Arc<str>> {
+        self.uri().authority().map(|authority| without_userinfo(authority.as_str()))
     }
 }
 
@@ -170,6 +194,10 @@ impl Repeat for reqwest::Request {
 
     fn is_idempotent(&self) -> bool {
         is_idempotent(self.method(), self.headers())
+    }
+
+    fn target(&self) -> Option<Arc<str>> {
+        self.url().has_host().then(|| without_userinfo(self.url().authority()))
     }
 }
 
@@ -204,5 +232,16 @@ mod tests {
         assert!(!post(false).is_idempotent());
         assert!(post(true).is_idempotent());
         assert!(http::Request::put("http://a/").body(()).unwrap().is_idempotent());
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn the_authority_names_the_target_without_its_password() {
+        let target = |uri: &str| http::Request::get(uri).body(()).unwrap().target();
+        assert_eq!(
+            target("https://user:secret@models.example:8443/v1").as_deref(),
+            Some("models.example:8443")
+        );
+        assert_eq!(target("/v1"), None);
     }
 }

@@ -43,6 +43,10 @@ impl Respond for reqwest::Response {
     fn step(&self) -> Step<BodyJudge> {
         crate::http::step(self.status(), self.headers(), self.extensions())
     }
+
+    fn status_code(&self) -> Option<u16> {
+        Some(self.status().as_u16())
+    }
 }
 
 impl<J: Judge> Watch<reqwest::Response> for J {
