@@ -31,6 +31,7 @@ use http_body::Body;
 use crate::{
     BoxError, Class, End, Hint, Insight, Judge, Limit, Respond, Step, Verdict,
     advice::{retry_after, should_retry, wall_clock},
+    grpc::{is_grpc, verdict_of_grpc},
 };
 
 /// What an HTTP status means by itself.
@@ -92,9 +93,14 @@ pub(crate) fn step(
     if let Some(verdict) = insight.and_then(Insight::verdict).filter(|verdict| !verdict.is_success()) {
         return Step::Now(verdict);
     }
-    match verdict_of_head(status, headers) {
+    if let Some(verdict) = verdict_of_head(status, headers) {
+        return Step::Now(verdict);
+    }
+    let grpc = is_grpc(headers);
+    match verdict_of_grpc(headers).filter(|_| grpc) {
+        // Trailers only: this was the whole answer.
         Some(verdict) => Step::Now(verdict),
-        None => Step::AtEnd(BodyJudge { insight: insight.cloned() }),
+        None => Step::AtEnd(BodyJudge { insight: insight.cloned(), grpc }),
     }
 }
 
@@ -103,12 +109,16 @@ pub(crate) fn step(
 #[derive(Clone, Debug)]
 pub struct BodyJudge {
     insight: Option<Insight>,
+    grpc: bool,
 }
 
 impl Judge for BodyJudge {
     fn end(self, end: End<'_>) -> Verdict {
         let learnt = self.insight.as_ref().and_then(Insight::verdict);
         match end {
+            End::Clean(trailers) if self.grpc => {
+                trailers.and_then(verdict_of_grpc).unwrap_or(const { Verdict::of(Class::Transient) })
+            }
             End::Clean(_) => learnt.unwrap_or(Verdict::SUCCESS),
             End::Error(err) => verdict_of_body_error(err),
         }
@@ -248,6 +258,36 @@ mod tests {
         let err = response.into_body().collect().await.unwrap_err();
         assert!(err.downcast_ref::<http_body_util::LengthLimitError>().is_some());
         assert_eq!(classes(&seen), [Class::Transient]);
+    }
+
+    fn grpc(headers: &[(&'static str, &'static str)]) -> http::Response<Empty<Bytes>> {
+        let mut response = head(200, headers);
+        response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
+        response
+    }
+
+    #[tokio::test]
+    async fn grpc_is_judged_by_its_trailers_and_a_missing_status_is_a_cut_call() {
+        for (status, class) in
+            [(Some("0"), Class::Success), (Some("14"), Class::Overloaded), (None, Class::Transient)]
+        {
+            let trailers = status.map(|status| {
+                let value = http::HeaderValue::from_static(status);
+                Ok(HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), value)]))
+            });
+            let body = Full::<Bytes>::from("message").with_trailers(std::future::ready(trailers));
+            let (response, seen) = watch(grpc(&[]).map(|_| Box::pin(body)));
+            response.into_body().collect().await.unwrap();
+            assert_eq!(classes(&seen), [class], "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_grpc_answer_of_trailers_only_is_judged_at_once_and_a_failed_http_status_stays_one() {
+        assert_eq!(now(&grpc(&[("grpc-status", "8")])).class(), Class::RateLimited);
+        let mut response = grpc(&[]);
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        assert_eq!(now(&response).class(), Class::Overloaded);
     }
 
     /// Ends at `[DONE]`.

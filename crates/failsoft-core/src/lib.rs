@@ -23,7 +23,7 @@
 //!
 //! # Features
 //!
-//! `http` (default), `json`, `reqwest-013`, `tower-05`. They add, and never change what is there.
+//! `http` (default), `json`, `reqwest-013`, `tonic-014`, `tower-05`. They add, and never change what is there.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -37,6 +37,8 @@ mod class;
 mod classify;
 mod config;
 mod fault;
+#[cfg(feature = "http")]
+mod grpc;
 mod health;
 #[cfg(feature = "http")]
 mod hold;
@@ -48,6 +50,8 @@ mod replay;
 mod report;
 #[cfg(feature = "reqwest-013")]
 mod reqwest;
+#[cfg(feature = "tonic-014")]
+mod tonic;
 mod trail;
 mod usage;
 mod verdict;
@@ -57,6 +61,8 @@ mod watched;
 /// An error of any kind; the same type as tower's.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+#[cfg(feature = "tonic-014")]
+pub use self::tonic::to_status;
 pub use self::{
     backoff::{Backoff, Jitter},
     call::{Call, CallOptions, Deferred, Mark, Scoped},
@@ -78,6 +84,7 @@ pub use self::{
 };
 #[cfg(feature = "http")]
 pub use self::{
+    grpc::{class_of_grpc_code, verdict_of_grpc},
     hold::{Held, Hold, ReadWhole, Whole},
     http::{BodyJudge, class_of_status, verdict_of_body_error, verdict_of_head, with_headers},
     watched::{GuardFn, Watched},

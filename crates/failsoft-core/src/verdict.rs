@@ -82,7 +82,7 @@ impl Verdict {
     /// What an error means: what a [`Fault`] in its chain says, else what is known of the error's type, else
     /// [`Class::Unknown`].
     ///
-    /// Known are `std::io::Error`, tokio's `Elapsed`, and by feature the errors of reqwest and tower.
+    /// Known are `std::io::Error`, tokio's `Elapsed`, and by feature the errors of reqwest, tonic and tower.
     #[must_use]
     pub fn of_error(err: &(dyn Error + 'static)) -> Self {
         if let Some(fault) = Fault::find(err) {
@@ -186,6 +186,12 @@ fn known(err: &(dyn Error + 'static)) -> Option<Verdict> {
     #[cfg(feature = "reqwest-013")]
     if let Some(err) = err.downcast_ref::<reqwest::Error>() {
         return crate::reqwest::verdict_of_error(err);
+    }
+    #[cfg(feature = "tonic-014")]
+    if let Some(status) = err.downcast_ref::<tonic::Status>() {
+        // What caused a status, such as a refused connection, says more than the code that tonic gave it.
+        let cause = status.source().map(Verdict::of_error).filter(|cause| cause.class() != Class::Unknown);
+        return Some(cause.unwrap_or_else(|| crate::tonic::verdict_of_status(status)));
     }
     #[cfg(feature = "tower-05")]
     {
