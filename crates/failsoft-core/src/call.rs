@@ -20,12 +20,14 @@
 //! # });
 //! ```
 
+mod routes;
+
 use std::{
     cell::RefCell,
     fmt,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     task::{Context, Poll},
@@ -35,6 +37,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
+use self::routes::Routes;
 use crate::{Attempt, Trail, ledger::Ledger};
 
 /// A scope of one user call: cheap to clone, all clones are the same scope.
@@ -48,15 +51,20 @@ struct Scope {
     max_attempts: Option<u32>,
     /// Further attempts, the first one not counted.
     further: AtomicU32,
+    /// Whether this scope, or one around it, remembers routes.
+    routed: bool,
     notes: Mutex<Notes>,
     ledger: Ledger,
 }
 
-/// Kept by the root of a tree of scopes for all of them.
 #[derive(Default)]
 struct Notes {
+    /// Kept by the root of a tree of scopes for all of them.
     trail: Trail,
+    /// Kept by the root.
     opened: bool,
+    /// Kept by the outermost scope that a fallback opened, for all fallbacks inside it.
+    routes: Routes,
 }
 
 /// A mark on a call that layers obey.
@@ -134,7 +142,7 @@ impl CallOptions {
         };
         let parent = current.filter(|_| !self.isolated);
         let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
-        Call::new(parent, deadline, marks, self.max_attempts)
+        Call::new(parent, deadline, marks, self.max_attempts, false)
     }
 }
 
@@ -183,6 +191,37 @@ impl Call {
         Self::current().is_none_or(|call| call.take())
     }
 
+    /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
+    #[must_use]
+    pub fn is_routed() -> bool {
+        with_frame(|frame| frame.is_routed()).unwrap_or(false)
+    }
+
+    /// Takes a route by its name, for all fallbacks that lie inside the outermost [`Deferred::routing`] scope.
+    /// `false` when one of them took it before: then it must not be asked again, and a circle of fallbacks ends.
+    /// Always `true` outside such a scope.
+    #[must_use]
+    pub fn visit(route: &Arc<str>) -> bool {
+        Self::with_routes(|routes| routes.visit(route))
+    }
+
+    /// Takes the first route of a fallback that lies inside another's route. That may have the same name, once:
+    /// then both mean the one target, and this is the attempt on it. A route whose attempt is over is passed here
+    /// too, and from then on nobody may take it.
+    #[must_use]
+    pub fn visit_first(route: &Arc<str>) -> bool {
+        Self::with_routes(|routes| routes.visit_first(route))
+    }
+
+    fn with_routes(f: impl FnOnce(&mut Routes) -> bool) -> bool {
+        let call = with_frame(|frame| frame.is_routed().then(|| frame.materialise()).flatten()).flatten();
+        let Some(mut outermost) = call.as_ref() else { return true };
+        while let Some(parent) = outermost.0.parent.as_ref().filter(|parent| parent.0.routed) {
+            outermost = parent;
+        }
+        f(&mut outermost.lock().routes)
+    }
+
     /// Records an attempt in the current call; inside a [`Deferred`] scope this makes it a real one. Does nothing
     /// where there is neither.
     pub fn record(attempt: Attempt) {
@@ -229,24 +268,24 @@ impl Call {
         Scoped { call: self.clone(), future }
     }
 
-    fn new(parent: Option<Self>, deadline: Option<Instant>, marks: u8, max_attempts: Option<u32>) -> Self {
+    fn new(
+        parent: Option<Self>,
+        deadline: Option<Instant>,
+        marks: u8,
+        max_attempts: Option<u32>,
+        routing: bool,
+    ) -> Self {
         let further = AtomicU32::new(0);
-        Self(Arc::new(Scope {
-            parent,
-            deadline,
-            marks,
-            max_attempts,
-            further,
-            notes: Mutex::default(),
-            ledger: Ledger::default(),
-        }))
+        let routed = routing || parent.as_ref().is_some_and(|parent| parent.0.routed);
+        let (notes, ledger) = (Mutex::default(), Ledger::default());
+        Self(Arc::new(Scope { parent, deadline, marks, max_attempts, further, routed, notes, ledger }))
     }
 
     /// A scope of a layer: everything is inherited.
-    fn child(parent: Option<Self>) -> Self {
+    fn child(parent: Option<Self>, routing: bool) -> Self {
         let (deadline, marks) =
             parent.as_ref().map_or((None, 0), |parent| (parent.0.deadline, parent.0.marks));
-        Self::new(parent, deadline, marks, None)
+        Self::new(parent, deadline, marks, None, routing)
     }
 
     /// Counts one further attempt on this scope and all around it, or on none.
@@ -292,7 +331,11 @@ impl Call {
         while let Some(parent) = &root.0.parent {
             root = parent;
         }
-        f(&mut root.0.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut root.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -310,28 +353,38 @@ impl fmt::Debug for Call {
 ///
 /// Until then it costs a few nanoseconds a poll and no allocation.
 #[derive(Debug, Default)]
-pub struct Deferred(Option<Call>);
+pub struct Deferred {
+    call: Option<Call>,
+    routing: bool,
+}
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
     #[must_use]
     pub const fn new() -> Self {
-        Self(None)
+        Self { call: None, routing: false }
+    }
+
+    /// The scope of a fallback: the routes taken in it are remembered, see [`Call::visit`].
+    #[must_use]
+    pub const fn routing() -> Self {
+        Self { call: None, routing: true }
     }
 
     /// Makes this the current scope while `f` runs.
     pub fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        if let Some(call) = &self.0 {
+        if let Some(call) = &self.call {
             return call.enter(f);
         }
-        let _entered = with_frame(|frame| frame.pending += 1).map(|()| EnteredDeferred(self));
+        let routing = self.routing;
+        let _entered = with_frame(|frame| frame.defer(routing)).map(|()| EnteredDeferred(self));
         f()
     }
 
     /// The call that it has become, if something was recorded.
     #[must_use]
     pub const fn call(&self) -> Option<&Call> {
-        self.0.as_ref()
+        self.call.as_ref()
     }
 }
 
@@ -359,10 +412,12 @@ impl<F: Future> Future for Scoped<F> {
 struct Frame {
     call: Option<Call>,
     pending: u32,
+    /// Which of the pending scopes, counted from 1, is the outermost that a fallback opened; 0 for none.
+    routed: u32,
 }
 
 thread_local! {
-    static FRAME: RefCell<Frame> = const { RefCell::new(Frame { call: None, pending: 0 }) };
+    static FRAME: RefCell<Frame> = const { RefCell::new(Frame::new(None)) };
 }
 
 /// `None` only while the thread ends, when what is dropped late finds nothing current instead of panicking.
@@ -371,10 +426,33 @@ fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
 }
 
 impl Frame {
+    const fn new(call: Option<Call>) -> Self {
+        Self { call, pending: 0, routed: 0 }
+    }
+
+    fn is_routed(&self) -> bool {
+        self.routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
+    }
+
+    fn defer(&mut self, routing: bool) {
+        self.pending += 1;
+        if routing && self.routed == 0 {
+            self.routed = self.pending;
+        }
+    }
+
+    fn forget_deferred(&mut self) {
+        self.pending -= 1;
+        if self.routed > self.pending {
+            self.routed = 0;
+        }
+    }
+
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     fn materialise(&mut self) -> Option<Call> {
-        for _ in 0..std::mem::take(&mut self.pending) {
-            self.call = Some(Call::child(self.call.take()));
+        let routed = std::mem::take(&mut self.routed);
+        for position in 1..=std::mem::take(&mut self.pending) {
+            self.call = Some(Call::child(self.call.take(), position == routed));
         }
         self.call.clone()
     }
@@ -385,7 +463,7 @@ struct Entered(Option<Frame>);
 
 impl Entered {
     fn new(call: Option<Call>) -> Self {
-        Self(with_frame(|frame| std::mem::replace(frame, Frame { call, pending: 0 })))
+        Self(with_frame(|frame| std::mem::replace(frame, Frame::new(call))))
     }
 }
 
@@ -403,10 +481,10 @@ struct EnteredDeferred<'a>(&'a mut Deferred);
 
 impl Drop for EnteredDeferred<'_> {
     fn drop(&mut self) {
-        let this = &mut self.0.0;
+        let this = &mut self.0.call;
         with_frame(|frame| {
             if frame.pending > 0 {
-                frame.pending -= 1;
+                frame.forget_deferred();
             } else if let Some(call) = frame.call.take() {
                 frame.call.clone_from(&call.0.parent);
                 *this = Some(call);
@@ -416,144 +494,4 @@ impl Drop for EnteredDeferred<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Class, Next, Verdict};
-
-    fn attempt(layer: &'static str) -> Attempt {
-        Attempt::new(layer, Verdict::of(Class::Transient)).then(Next::Retry)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_nearest_deadline_wins_whichever_way_they_nest() {
-        let (near, far) = (Duration::from_secs(1), Duration::from_secs(9));
-        for (outer, inner) in [(near, far), (far, near)] {
-            let call = Call::options().timeout(outer).begin();
-            let seen = call.enter(|| Call::options().timeout(inner).begin().enter(Call::current_deadline));
-            assert_eq!(seen, Some(Instant::now() + near));
-        }
-    }
-
-    #[test]
-    fn outside_a_call_nothing_is_current_and_nothing_is_recorded() {
-        Call::record(attempt("x"));
-        assert!(Call::current().is_none());
-        assert!(Call::take_attempt());
-        assert!(!Call::is_marked(Mark::LastResort));
-    }
-
-    #[test]
-    fn a_cap_counts_attempts_of_all_scopes_below_and_a_refused_one_counts_nowhere() {
-        let outer = Call::options().max_attempts(3).begin();
-        let inner = outer.enter(|| Call::options().max_attempts(9).begin());
-        inner.enter(|| {
-            assert!(Call::take_attempt());
-            assert!(Call::take_attempt());
-            assert!(!Call::take_attempt());
-        });
-        assert_eq!((outer.further_attempts(), inner.further_attempts()), (2, 2));
-    }
-
-    #[test]
-    fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
-        let outer =
-            Call::options().timeout(Duration::from_secs(5)).max_attempts(1).mark(Mark::LastResort).begin();
-        outer.enter(|| {
-            let inner = Call::options().isolated().begin();
-            assert_eq!(inner.deadline(), outer.deadline());
-            inner.enter(|| {
-                assert!(Call::take_attempt());
-                assert!(!Call::is_marked(Mark::LastResort));
-                Call::record(attempt("inner"));
-            });
-        });
-        assert!(outer.trail().is_empty());
-    }
-
-    #[test]
-    fn marks_are_inherited() {
-        Call::options().mark(Mark::FreeOnly).begin().enter(|| {
-            Call::begin().enter(|| assert!(Call::is_marked(Mark::FreeOnly)));
-            let mut deferred = Deferred::new();
-            deferred.enter(|| {
-                Call::record(attempt("x"));
-                assert!(Call::is_marked(Mark::FreeOnly));
-            });
-        });
-    }
-
-    #[test]
-    fn a_deferred_scope_becomes_a_call_when_something_is_recorded() {
-        let mut deferred = Deferred::new();
-        deferred.enter(|| ());
-        assert!(deferred.call().is_none());
-        deferred.enter(|| Call::record(attempt("x")));
-        assert_eq!(deferred.call().map(|call| call.trail().attempts().len()), Some(1));
-        assert!(Call::current().is_none());
-    }
-
-    #[test]
-    fn nested_deferred_scopes_share_one_trail_at_the_outermost() {
-        let (mut outer, mut inner) = (Deferred::new(), Deferred::new());
-        outer.enter(|| {
-            inner.enter(|| Call::record(attempt("inner")));
-            Call::record(attempt("outer"));
-            // A scope of the next attempt, in which nothing happens.
-            Deferred::new().enter(|| ());
-        });
-        let trail = outer.call().unwrap().trail();
-        assert_eq!(trail.attempts().iter().map(|a| a.layer).collect::<Vec<_>>(), ["inner", "outer"]);
-        assert_eq!(inner.call().unwrap().trail(), trail);
-        assert!(Call::current().is_none());
-    }
-
-    #[test]
-    fn a_call_begun_inside_a_deferred_scope_is_its_child() {
-        let mut deferred = Deferred::new();
-        deferred.enter(|| Call::begin().enter(|| Call::record(attempt("x"))));
-        assert_eq!(deferred.call().unwrap().trail().attempts().len(), 1);
-    }
-
-    #[test]
-    fn a_panic_restores_what_was_current() {
-        let outer = Call::begin();
-        outer.enter(|| {
-            let mut deferred = Deferred::new();
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                deferred.enter(|| {
-                    Call::record(attempt("x"));
-                    Call::begin().enter(|| panic!("on purpose"));
-                });
-            }));
-            assert!(caught.is_err());
-            assert!(Arc::ptr_eq(&Call::current().unwrap().0, &outer.0));
-            assert!(deferred.call().is_some());
-        });
-        assert!(Call::current().is_none());
-    }
-
-    #[test]
-    fn an_opened_circuit_is_told_with_the_next_attempt_only() {
-        let call = Call::begin();
-        call.enter(|| {
-            Call::record_opening();
-            Call::record(attempt("a"));
-            Call::record(attempt("b"));
-        });
-        assert_eq!(call.trail().attempts().iter().map(|a| a.opened).collect::<Vec<_>>(), [true, false]);
-    }
-
-    #[tokio::test]
-    async fn a_scope_is_current_at_each_poll_and_not_between() {
-        let call = Call::begin();
-        let future = call.scope(async {
-            assert!(Call::is_current());
-            tokio::task::yield_now().await;
-            assert!(Call::is_current());
-        });
-        let mut future = tokio_test::task::spawn(future);
-        assert!(future.poll().is_pending());
-        assert!(!Call::is_current());
-        assert!(future.poll().is_ready());
-    }
-}
+mod tests;

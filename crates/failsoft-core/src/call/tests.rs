@@ -1,0 +1,195 @@
+use super::{routes::MAX_ROUTES, *};
+use crate::{Class, Next, Verdict};
+
+fn attempt(layer: &'static str) -> Attempt {
+    Attempt::new(layer, Verdict::of(Class::Transient)).then(Next::Retry)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nearest_deadline_wins_whichever_way_they_nest() {
+    let (near, far) = (Duration::from_secs(1), Duration::from_secs(9));
+    for (outer, inner) in [(near, far), (far, near)] {
+        let call = Call::options().timeout(outer).begin();
+        let seen = call.enter(|| Call::options().timeout(inner).begin().enter(Call::current_deadline));
+        assert_eq!(seen, Some(Instant::now() + near));
+    }
+}
+
+#[test]
+fn outside_a_call_nothing_is_current_and_nothing_is_recorded() {
+    Call::record(attempt("x"));
+    assert!(Call::current().is_none());
+    assert!(Call::take_attempt());
+    assert!(!Call::is_marked(Mark::LastResort));
+}
+
+#[test]
+fn a_cap_counts_attempts_of_all_scopes_below_and_a_refused_one_counts_nowhere() {
+    let outer = Call::options().max_attempts(3).begin();
+    let inner = outer.enter(|| Call::options().max_attempts(9).begin());
+    inner.enter(|| {
+        assert!(Call::take_attempt());
+        assert!(Call::take_attempt());
+        assert!(!Call::take_attempt());
+    });
+    assert_eq!((outer.further_attempts(), inner.further_attempts()), (2, 2));
+}
+
+#[test]
+fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
+    let outer =
+        Call::options().timeout(Duration::from_secs(5)).max_attempts(1).mark(Mark::LastResort).begin();
+    outer.enter(|| {
+        let inner = Call::options().isolated().begin();
+        assert_eq!(inner.deadline(), outer.deadline());
+        inner.enter(|| {
+            assert!(Call::take_attempt());
+            assert!(!Call::is_marked(Mark::LastResort));
+            Call::record(attempt("inner"));
+        });
+    });
+    assert!(outer.trail().is_empty());
+}
+
+#[test]
+fn marks_are_inherited() {
+    Call::options().mark(Mark::FreeOnly).begin().enter(|| {
+        Call::begin().enter(|| assert!(Call::is_marked(Mark::FreeOnly)));
+        let mut deferred = Deferred::new();
+        deferred.enter(|| {
+            Call::record(attempt("x"));
+            assert!(Call::is_marked(Mark::FreeOnly));
+        });
+    });
+}
+
+#[test]
+fn a_deferred_scope_becomes_a_call_when_something_is_recorded() {
+    let mut deferred = Deferred::new();
+    deferred.enter(|| ());
+    assert!(deferred.call().is_none());
+    deferred.enter(|| Call::record(attempt("x")));
+    assert_eq!(deferred.call().map(|call| call.trail().attempts().len()), Some(1));
+    assert!(Call::current().is_none());
+}
+
+#[test]
+fn nested_deferred_scopes_share_one_trail_at_the_outermost() {
+    let (mut outer, mut inner) = (Deferred::new(), Deferred::new());
+    outer.enter(|| {
+        inner.enter(|| Call::record(attempt("inner")));
+        Call::record(attempt("outer"));
+        // A scope of the next attempt, in which nothing happens.
+        Deferred::new().enter(|| ());
+    });
+    let trail = outer.call().unwrap().trail();
+    assert_eq!(trail.attempts().iter().map(|a| a.layer).collect::<Vec<_>>(), ["inner", "outer"]);
+    assert_eq!(inner.call().unwrap().trail(), trail);
+    assert!(Call::current().is_none());
+}
+
+#[test]
+fn a_call_begun_inside_a_deferred_scope_is_its_child() {
+    let mut deferred = Deferred::new();
+    deferred.enter(|| Call::begin().enter(|| Call::record(attempt("x"))));
+    assert_eq!(deferred.call().unwrap().trail().attempts().len(), 1);
+}
+
+#[test]
+fn a_panic_restores_what_was_current() {
+    let outer = Call::begin();
+    outer.enter(|| {
+        let mut deferred = Deferred::new();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            deferred.enter(|| {
+                Call::record(attempt("x"));
+                Call::begin().enter(|| panic!("on purpose"));
+            });
+        }));
+        assert!(caught.is_err());
+        assert!(Arc::ptr_eq(&Call::current().unwrap().0, &outer.0));
+        assert!(deferred.call().is_some());
+    });
+    assert!(Call::current().is_none());
+}
+
+#[test]
+fn an_opened_circuit_is_told_with_the_next_attempt_only() {
+    let call = Call::begin();
+    call.enter(|| {
+        Call::record_opening();
+        Call::record(attempt("a"));
+        Call::record(attempt("b"));
+    });
+    assert_eq!(call.trail().attempts().iter().map(|a| a.opened).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn fallbacks_inside_each_other_share_one_set_of_routes() {
+    let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+    let mut outer = Deferred::routing();
+    let mut between = Deferred::new();
+    let mut inner = Deferred::routing();
+    assert!(!Call::is_routed());
+    outer.enter(|| {
+        assert!(Call::is_routed());
+        assert!(!Call::is_current(), "asking makes no call of it");
+        between.enter(|| inner.enter(|| assert!(Call::visit(&a))));
+        // What the inner one took is taken for the outer one, and the other way round.
+        assert!(!Call::visit(&a));
+        assert!(Call::visit(&b));
+        between.enter(|| inner.enter(|| assert!(!Call::visit(&b))));
+    });
+    // A second call through the same stack begins anew, also inside one long call of the user.
+    let session = Call::begin();
+    for _ in 0..2 {
+        session.enter(|| Deferred::routing().enter(|| assert!(Call::visit(&a))));
+    }
+}
+
+#[test]
+fn a_route_and_the_first_route_of_the_fallback_in_it_may_share_a_name_once() {
+    let a: Arc<str> = "a".into();
+    Deferred::routing().enter(|| {
+        assert!(Call::visit(&a));
+        Deferred::routing().enter(|| assert!(Call::visit_first(&a)));
+        Deferred::routing().enter(|| assert!(!Call::visit_first(&a)));
+    });
+    Deferred::routing().enter(|| {
+        assert!(Call::visit(&a));
+        let _ = Call::visit_first(&a); // the attempt is over
+        Deferred::routing().enter(|| assert!(!Call::visit_first(&a)));
+    });
+}
+
+#[test]
+fn the_routes_of_a_call_are_bounded_and_outside_fallbacks_nothing_is_remembered() {
+    let name = |i: usize| Arc::<str>::from(i.to_string());
+    Deferred::routing().enter(|| {
+        assert!((0..MAX_ROUTES).all(|i| Call::visit(&name(i))));
+        assert!(!Call::visit(&name(MAX_ROUTES)));
+    });
+    Deferred::new().enter(|| {
+        assert!(Call::visit(&name(0)) && Call::visit(&name(0)));
+        assert!(!Call::is_current());
+    });
+    Deferred::routing().enter(|| {
+        assert!(Call::visit(&name(0)));
+        let agent = Call::options().isolated().begin();
+        agent.enter(|| assert!(!Call::is_routed(), "a nested agent begins anew"));
+    });
+}
+
+#[tokio::test]
+async fn a_scope_is_current_at_each_poll_and_not_between() {
+    let call = Call::begin();
+    let future = call.scope(async {
+        assert!(Call::is_current());
+        tokio::task::yield_now().await;
+        assert!(Call::is_current());
+    });
+    let mut future = tokio_test::task::spawn(future);
+    assert!(future.poll().is_pending());
+    assert!(!Call::is_current());
+    assert!(future.poll().is_ready());
+}
