@@ -165,6 +165,11 @@ impl Call {
         with_frame(|frame| frame.call.clone()).flatten()
     }
 
+    /// The current call; a [`Deferred`] scope around becomes one.
+    pub(crate) fn current_or_made() -> Option<Self> {
+        with_frame(Frame::materialise).flatten()
+    }
+
     /// Whether a call is current: somebody wants a trail even of a single attempt.
     #[must_use]
     pub fn is_current() -> bool {

@@ -269,10 +269,10 @@ impl FaultDetails {
     fn to_json(&self) -> String {
         use std::fmt::Write as _;
         let mut json = format!("{{\"error\":{{\"type\":\"{}\",\"message\":", self.class());
-        push_json_str(&mut json, &self.say());
+        crate::text::push_json_str(&mut json, &self.say());
         if let Some(target) = self.target() {
             json.push_str(",\"target\":");
-            push_json_str(&mut json, target);
+            crate::text::push_json_str(&mut json, target);
         }
         if let Some(after) = self.retry_after() {
             // Writing to a `String` cannot fail.
@@ -350,20 +350,6 @@ impl Error for FaultDetails {
     }
 }
 
-#[cfg(feature = "http")]
-fn push_json_str(json: &mut String, text: &str) {
-    json.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            c if c < ' ' => json.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => json.push(c),
-        }
-    }
-    json.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,7 +412,7 @@ mod tests {
         assert_eq!(response.headers()["retry-after"], "2");
         assert_eq!(response.headers()["x-should-retry"], "false");
         let body = std::str::from_utf8(response.body()).unwrap();
-        assert!(body.contains(r#""target":"a\"b\u000a""#), "{body}");
+        assert!(body.contains(r#""target":"a\"b\n""#), "{body}");
         assert!(body.contains(r#""retry_after_ms":1001"#), "{body}");
     }
 

@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_as_details_are_harmless(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            retry_delay(&bytes);
+            let _ = retry_delay(&bytes);
         }
 
         #[test]
@@ -263,7 +263,7 @@ mod tests {
             if let (Ok(status), Ok(details)) = (status.parse(), details.parse()) {
                 headers.insert("grpc-status", status);
                 headers.insert("grpc-status-details-bin", details);
-                verdict_of_grpc(&headers);
+                let _ = verdict_of_grpc(&headers);
             }
         }
     }

@@ -33,6 +33,9 @@
 pub mod advice;
 pub mod backoff;
 mod call;
+#[cfg(feature = "http")]
+mod call_layer;
+mod carry;
 mod class;
 mod classify;
 mod config;
@@ -46,10 +49,14 @@ mod hold;
 mod http;
 mod insight;
 mod ledger;
+mod observation;
 mod replay;
 mod report;
 #[cfg(feature = "reqwest-013")]
 mod reqwest;
+#[cfg(feature = "http")]
+mod respond;
+mod text;
 #[cfg(feature = "tonic-014")]
 mod tonic;
 mod trail;
@@ -66,6 +73,7 @@ pub use self::tonic::to_status;
 pub use self::{
     backoff::{Backoff, Jitter},
     call::{Call, CallOptions, Deferred, Mark, Scoped},
+    carry::{Carried, Carry, CarryLayer, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
     classify::{
         ByResponse, Classify, ClassifyFn, End, ErrorsOnly, Guard, Judge, NoBody, Respond, Seen, Step, Watch,
@@ -76,6 +84,7 @@ pub use self::{
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, ToolCall},
     ledger::{Closer, Closing, Slot},
+    observation::Observation,
     replay::{Auto, Cloned, Once, Repeat, Replay},
     report::{Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
@@ -84,8 +93,10 @@ pub use self::{
 };
 #[cfg(feature = "http")]
 pub use self::{
+    call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
     grpc::{class_of_grpc_code, verdict_of_grpc},
     hold::{Held, Hold, ReadWhole, Whole},
     http::{BodyJudge, class_of_status, verdict_of_body_error, verdict_of_head, with_headers},
+    respond::{RespondBody, RespondFuture, RespondLayer, Responding},
     watched::{GuardFn, Watched},
 };

@@ -10,7 +10,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::SoftKind;
+use crate::{SoftKind, text::capped};
 
 /// At most so many findings are kept in a [`Report`]; more are counted.
 pub const MAX_FINDINGS: usize = 16;
@@ -44,13 +44,19 @@ impl Finding {
     /// with secrets or whole prompts in it, and cut at [`MAX_TEXT`] bytes.
     #[must_use]
     pub fn new(kind: SoftKind, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, code, severity: Severity::Error, path: None, message: capped(message.into()) }
+        Self {
+            kind,
+            code,
+            severity: Severity::Error,
+            path: None,
+            message: capped(message.into(), MAX_TEXT).into(),
+        }
     }
 
     /// Where in the answer, as a JSON pointer.
     #[must_use]
     pub fn at(mut self, path: impl Into<Cow<'static, str>>) -> Self {
-        self.path = Some(capped(path.into()));
+        self.path = Some(capped(path.into(), MAX_TEXT).into());
         self
     }
 
@@ -178,14 +184,6 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
-}
-
-fn capped(text: Cow<'static, str>) -> Box<str> {
-    if text.len() <= MAX_TEXT {
-        return text.into();
-    }
-    let end = (0..=MAX_TEXT - '…'.len_utf8()).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    format!("{}…", &text[..end]).into()
 }
 
 #[cfg(test)]
