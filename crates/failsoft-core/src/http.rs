@@ -29,7 +29,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body;
 
 use crate::{
-    BoxError, Class, End, Hint, Insight, Judge, Limit, Respond, Step, Verdict,
+    BoxError, Class, End, Hint, Insight, Judge, Limit, Respond, Seen, Step, Verdict,
     advice::{retry_after, should_retry, wall_clock},
     grpc::{is_grpc, verdict_of_grpc},
 };
@@ -83,22 +83,20 @@ impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
     }
 }
 
-/// An insight's verdict first; then status and headers; a success waits for the end of the body.
+/// A failure that an insight knows first; then status and headers; a success waits for the end of the body, unless
+/// the insight knows it already.
 pub(crate) fn step(
     status: StatusCode,
     headers: &HeaderMap,
     extensions: &http::Extensions,
 ) -> Step<BodyJudge> {
     let insight = Insight::of(extensions);
-    if let Some(verdict) = insight.and_then(Insight::verdict).filter(|verdict| !verdict.is_success()) {
-        return Step::Now(verdict);
-    }
-    if let Some(verdict) = verdict_of_head(status, headers) {
-        return Step::Now(verdict);
-    }
+    let learnt = insight.and_then(Insight::verdict);
+    let failure = learnt.filter(|verdict| !verdict.is_success());
     let grpc = is_grpc(headers);
-    match verdict_of_grpc(headers).filter(|_| grpc) {
-        // Trailers only: this was the whole answer.
+    // A gRPC status in the headers: there are only trailers, and this was the whole answer.
+    let trailers_only = || verdict_of_grpc(headers).filter(|_| grpc);
+    match failure.or_else(|| verdict_of_head(status, headers)).or_else(trailers_only).or(learnt) {
         Some(verdict) => Step::Now(verdict),
         None => Step::AtEnd(BodyJudge { insight: insight.cloned(), grpc }),
     }
@@ -106,6 +104,9 @@ pub(crate) fn step(
 
 /// Waits for the end of a body: its error is a transient failure unless it says otherwise, its clean end is what
 /// the [`Insight`] says by then, else a success.
+///
+/// Where a reader further in completes the insight while the body runs, its verdict is the protocol's own end: it
+/// stands from then on, also when the client drops the body there without reading on.
 #[derive(Clone, Debug)]
 pub struct BodyJudge {
     insight: Option<Insight>,
@@ -113,6 +114,14 @@ pub struct BodyJudge {
 }
 
 impl Judge for BodyJudge {
+    fn data(&mut self, bytes: &[u8]) -> Seen {
+        match self.insight.as_ref().and_then(Insight::verdict) {
+            Some(verdict) => Seen::End(verdict),
+            None if bytes.is_empty() => Seen::Nothing,
+            None => Seen::Content,
+        }
+    }
+
     fn end(self, end: End<'_>) -> Verdict {
         let learnt = self.insight.as_ref().and_then(Insight::verdict);
         match end {
@@ -204,6 +213,18 @@ mod tests {
         assert_eq!(now(&response).class(), Class::Quota);
     }
 
+    #[test]
+    fn a_success_that_is_learnt_before_the_body_is_handed_on_needs_no_watching() {
+        let mut response = head(200, &[]);
+        let insight = Insight::new();
+        insight.learn(|facts| facts.verdict = Some(Verdict::SUCCESS));
+        response.extensions_mut().insert(insight.clone());
+        assert!(now(&response).is_success());
+        let mut failed = head(503, &[]);
+        failed.extensions_mut().insert(insight);
+        assert_eq!(now(&failed).class(), Class::Overloaded);
+    }
+
     type Seen = Arc<Mutex<Vec<Verdict>>>;
 
     fn watch<B: Body<Error: Into<BoxError>>>(
@@ -288,6 +309,22 @@ mod tests {
         let mut response = grpc(&[]);
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         assert_eq!(now(&response).class(), Class::Overloaded);
+    }
+
+    #[tokio::test]
+    async fn a_verdict_learnt_on_the_way_stands_when_the_client_drops_the_body_there() {
+        // async-openai drops a stream at `[DONE]` without reading to its end.
+        let insight = Insight::new();
+        // Two frames and no known end: the client reads only the first.
+        let body = Full::<Bytes>::from("[DONE]").with_trailers(std::future::ready(None));
+        let mut response = http::Response::new(Box::pin(body));
+        response.extensions_mut().insert(insight.clone());
+        let (response, seen) = watch(response);
+        insight.learn(|facts| facts.verdict = Some(Verdict::SUCCESS));
+        let mut body = response.into_body();
+        body.frame().await.unwrap().unwrap();
+        drop(body);
+        assert_eq!(classes(&seen), [Class::Success]);
     }
 
     /// Ends at `[DONE]`.
