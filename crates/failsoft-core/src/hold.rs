@@ -68,6 +68,32 @@ impl<B: Body<Error: Into<BoxError>>> Hold for http::Response<B> {
     }
 }
 
+/// A response that can be put together again with another body of a layer's own, `W`, in place of the one that
+/// [`Hold::open`] gave.
+///
+/// `reqwest::Response` asks that `W` be `Send + Sync + 'static` with `Bytes` for data and [`BoxError`] for errors,
+/// and boxes it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot take the body `{W}`",
+    note = "`http::Response<B>` takes any; `reqwest::Response` (feature `reqwest-013`) takes one that is \
+            `Body<Data = Bytes, Error = BoxError> + Send + Sync + 'static`"
+)]
+pub trait Rebody<W>: Hold {
+    /// The response with the other body.
+    type Rebodied;
+
+    /// Puts it together.
+    fn rebody(parts: http::response::Parts, body: W) -> Self::Rebodied;
+}
+
+impl<B: Body<Error: Into<BoxError>>, W> Rebody<W> for http::Response<B> {
+    type Rebodied = http::Response<W>;
+
+    fn rebody(parts: http::response::Parts, body: W) -> http::Response<W> {
+        http::Response::from_parts(parts, body)
+    }
+}
+
 /// What reading a body up to a cap gave.
 #[derive(Debug)]
 #[non_exhaustive]

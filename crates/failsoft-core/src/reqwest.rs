@@ -15,7 +15,7 @@ use http_body::Body;
 use reqwest::ResponseBuilderExt as _;
 
 use crate::{
-    Class, Guard, Held, Hold, Judge, Limit, Respond, Step, Verdict, Watch, Watched, http::BodyJudge,
+    Class, Guard, Held, Hold, Judge, Limit, Rebody, Respond, Step, Verdict, Watch, Watched, http::BodyJudge,
 };
 
 /// What reqwest says of its own errors; `None` where it says nothing and the sources may.
@@ -79,6 +79,17 @@ impl Hold for reqwest::Response {
             Some(bytes) => http::Response::from_parts(parts, bytes).into(),
             None => close(parts, body),
         }
+    }
+}
+
+impl<W> Rebody<W> for reqwest::Response
+where
+    W: Body<Data = Bytes, Error = crate::BoxError> + Send + Sync + 'static,
+{
+    type Rebodied = Self;
+
+    fn rebody(parts: http::response::Parts, body: W) -> Self {
+        close(parts, body)
     }
 }
 
