@@ -20,6 +20,7 @@
 //! | bound a call and see its steps | [`Call`], [`Trail`] |
 //! | send a request again | [`Replay`], [`Repeat`], [`Backoff`] |
 //! | choose between targets | [`Health`] |
+//! | judge a text that should be JSON | `json` (feature `json`) |
 //!
 //! # Features
 //!
@@ -48,6 +49,8 @@ mod hold;
 #[cfg(feature = "http")]
 mod http;
 mod insight;
+#[cfg(feature = "json")]
+pub mod json;
 mod ledger;
 mod observation;
 mod replay;
