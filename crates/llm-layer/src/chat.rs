@@ -1,10 +1,10 @@
 //! Whole chat completions, and everything that comes in their place.
 
-use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Usage, Verdict};
-use http::HeaderMap;
+use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Usage, Verdict, json};
+use http::{HeaderMap, header::CONTENT_TYPE};
 use serde::de::IgnoredAny;
 
-use crate::{Offered, error::ErrorBody, leaked, lens, tools::Calls, usage};
+use crate::{Offered, error::ErrorBody, lens, tools::Calls, usage};
 
 /// Judges the body of a response whose status says success.
 pub(crate) fn judge(headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
@@ -15,7 +15,7 @@ pub(crate) fn judge(headers: &HeaderMap, body: &[u8], offered: &Offered) -> Fact
     facts.usage = usage_of_body(text);
     if let Some(error) = error {
         error.tell(None, headers, &mut facts);
-    } else if offered.is_chat() == Some(false) {
+    } else if offered.is_chat() == Some(false) && !is_broken_json(headers, body) {
         // Another endpoint: what its answers look like is not known here.
         facts.verdict = Some(Verdict::SUCCESS);
     } else if is_object {
@@ -32,10 +32,18 @@ pub(crate) fn usage_of_body(text: &str) -> Usage {
     found.map(usage::of).unwrap_or_default()
 }
 
+/// Whether a body was announced as JSON and is none, which is wrong at any endpoint.
+fn is_broken_json(headers: &HeaderMap, body: &[u8]) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    kind.starts_with(b"application/json")
+        && !body.trim_ascii().is_empty()
+        && serde_json::from_slice::<IgnoredAny>(body).is_err()
+}
+
 /// Something came where a JSON object should be.
 fn no_object(body: &[u8], facts: &mut Facts) {
     let (class, kind, code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
-        _ if body.trim_ascii().is_empty() => {
+        _ if std::str::from_utf8(body).is_ok_and(json::is_blank) => {
             (Class::Soft(SoftKind::Empty), SoftKind::Empty, "empty_body", "the body is empty")
         }
         Ok(_) => (Class::Transient, SoftKind::Malformed, "no_object", "the body is JSON, and no object"),
@@ -147,7 +155,7 @@ impl<'a> Choice<'a> {
     /// Writes down what is wrong with it.
     fn judge(&mut self, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
         if let Some(error) = self.error {
-            facts.verdict.get_or_insert(ErrorBody::of_value(error).verdict(None, headers));
+            facts.verdict.get_or_insert_with(|| ErrorBody::of_value(error).verdict(None, headers));
         } else if !self.stopped_badly(facts) && !self.has_wrong_calls(facts) && !self.is_empty(offered, facts)
         {
             self.has_wrong_text(offered, facts);
@@ -188,10 +196,14 @@ impl<'a> Choice<'a> {
     }
 
     fn has_wrong_calls(&mut self, facts: &mut Facts) -> bool {
-        let Some(verdict) = self.calls.failure else { return false };
-        facts.verdict.get_or_insert(verdict);
         facts.report.extend(self.calls.findings.drain(..));
-        true
+        match self.calls.failure {
+            Some(verdict) => {
+                facts.verdict.get_or_insert(verdict);
+                true
+            }
+            None => false,
+        }
     }
 
     fn is_empty(&self, offered: &Offered, facts: &mut Facts) -> bool {
@@ -241,7 +253,7 @@ impl<'a> Choice<'a> {
             return;
         }
         let at = format!("{}/message/content", self.at);
-        if let Some(finding) = leaked::find(text, offered) {
+        if let Some(finding) = leak(text, offered) {
             fail(facts, Verdict::soft(SoftKind::LeakedToolCall).with_hint(Hint::Same), finding.at(at));
         } else if self.finish == Some(Finish::ToolCalls) {
             let finding =
@@ -253,16 +265,34 @@ impl<'a> Choice<'a> {
     }
 }
 
+/// A call of an offered tool that was left as text; its last brace may be missing.
+fn leak(text: &str, offered: &Offered) -> Option<Finding> {
+    let tools = offered.known_tools().filter(|tools| !tools.is_empty())?;
+    let text = lens::head(text, lens::MAX_VALUE);
+    let open = || text.trim_start().starts_with('{').then(|| format!("{text}}}"));
+    let leak =
+        json::leaked(text, tools).or_else(|| open().and_then(|closed| json::leaked(&closed, tools)))?;
+    // Where JSON was asked for, an object of that shape may be just the answer.
+    if leak.marker == "json" && offered.is_json() {
+        return None;
+    }
+    let message = format!("a call of `{}` was left as text in the content", lens::head(&leak.tool, 64));
+    Some(Finding::new(SoftKind::LeakedToolCall, "tool.leaked", message))
+}
+
 /// `response_format` promises JSON. A fence around it is for a validating layer to strip or to refuse.
 fn not_the_json_asked_for(text: &str, at: String, facts: &mut Facts) {
-    let Err(err) = serde_json::from_str::<IgnoredAny>(text) else { return };
-    let message =
-        if err.is_eof() { "the JSON asked for is cut" } else { "the text is not the JSON asked for" };
-    let finding = Finding::new(SoftKind::Malformed, "not_json", message).at(at);
-    if text.trim_start().starts_with("```") {
-        facts.report.push(finding.with_severity(Severity::Warning));
+    let (finding, fenced) = if text.len() > lens::MAX_VALUE {
+        let Some(finding) = lens::flaw_of_long(text, '{') else { return };
+        (finding, false)
     } else {
-        fail(facts, Verdict::soft(SoftKind::Malformed), finding);
+        let Err(flaw) = json::strict(text) else { return };
+        (flaw.finding(), flaw.kind() == json::FlawKind::Wrapped)
+    };
+    if fenced || finding.severity() < Severity::Error {
+        facts.report.push(finding.with_severity(Severity::Warning).at(at));
+    } else {
+        fail(facts, Verdict::soft(finding.kind()), finding.at(at));
     }
 }
 
@@ -298,7 +328,7 @@ impl Content {
     }
 
     fn is_blank(&self) -> bool {
-        self.text.trim().is_empty()
+        json::is_blank(&self.text)
     }
 }
 

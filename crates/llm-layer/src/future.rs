@@ -8,7 +8,7 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Class, Facts, Fault, Held, Hold, Insight, ReadWhole, Verdict, Whole, class_of_status,
+    BoxError, Class, Facts, Fault, Held, Hold, Insight, ReadWhole, Slot, Verdict, Whole, class_of_status,
     verdict_of_head,
 };
 use http::{HeaderMap, header, response::Parts};
@@ -25,6 +25,8 @@ pin_project! {
         step: Step<F, R>,
         offered: Offered,
         config: Arc<Config>,
+        // Where the call that is current adds up what its attempts used.
+        slot: Option<Slot>,
     }
 }
 
@@ -38,8 +40,8 @@ pin_project! {
 }
 
 impl<F, R: Hold> LlmFuture<F, R> {
-    pub(crate) const fn new(call: F, offered: Offered, config: Arc<Config>) -> Self {
-        Self { step: Step::Calling { call }, offered, config }
+    pub(crate) const fn new(call: F, offered: Offered, config: Arc<Config>, slot: Option<Slot>) -> Self {
+        Self { step: Step::Calling { call }, offered, config, slot }
     }
 }
 
@@ -72,7 +74,13 @@ where
                     let whole = ready!(Pin::new(body).poll(cx));
                     // Polled again after it was ready, it waits for ever, as a body does that was taken.
                     let Some(head) = head.take() else { return Poll::Pending };
-                    return Poll::Ready(finish::<R>(head, whole, this.offered, this.config));
+                    return Poll::Ready(finish::<R>(
+                        head,
+                        whole,
+                        this.offered,
+                        this.config,
+                        this.slot.take(),
+                    ));
                 }
             };
             this.step.set(next);
@@ -86,10 +94,14 @@ fn finish<R: Hold>(
     whole: Whole<R::Body>,
     offered: &Offered,
     config: &Config,
+    slot: Option<Slot>,
 ) -> Result<R::Out, BoxError> {
     match whole {
         Whole::Complete { bytes, trailers } => {
             let facts = config.provider.judge(head.status, &head.headers, &bytes, offered);
+            if let Some(mut slot) = slot {
+                slot.set(&facts.usage);
+            }
             leave(&mut head, facts);
             Ok(R::close(head, Held::whole(bytes, trailers)))
         }

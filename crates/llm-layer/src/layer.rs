@@ -48,7 +48,6 @@ impl LlmLayer {
     }
 
     /// Sets a layer up.
-    #[must_use]
     pub fn builder() -> LlmLayerBuilder {
         LlmLayerBuilder { provider: Provider::default(), max_body: DEFAULT_MAX_BODY, name: None }
     }

@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use failsoft_core::{Finding, SoftKind};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -26,7 +27,8 @@ pub(crate) fn fields<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Opt
             while let Some(Key(key)) = map.next_key()? {
                 match self.0.iter().zip(&mut found).find(|(name, _)| **name == key) {
                     Some((_, slot)) => {
-                        *slot = Some(map.next_value::<&RawValue>()?.get()).filter(|raw| *raw != "null")
+                        let raw = map.next_value::<&RawValue>()?.get();
+                        *slot = (raw != "null").then_some(raw);
                     }
                     None => drop(map.next_value::<IgnoredAny>()?),
                 }
@@ -138,6 +140,29 @@ pub(crate) fn count(text: &str) -> Option<u64> {
         // `as` saturates.
         Some(number as u64)
     })
+}
+
+/// A longer text is not made a value of: that takes many times its bytes.
+pub(crate) const MAX_VALUE: usize = 1 << 20;
+
+/// What is wrong with a text that should be JSON, and is too long to look at closely.
+pub(crate) fn flaw_of_long(text: &str, first: char) -> Option<Finding> {
+    let message = match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) if text.trim_start().starts_with(first) => return None,
+        Ok(_) => "not the kind of JSON value that was asked for",
+        Err(err) if err.is_eof() => "JSON that is cut",
+        Err(_) => "no JSON",
+    };
+    Some(Finding::new(SoftKind::Malformed, "json.long", message))
+}
+
+/// The start of a text, of at most so many bytes.
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Whether a field says anything: `null`, `false`, `0`, `""`, `{}` and `[]` do not.

@@ -75,7 +75,6 @@ mod chat;
 mod error;
 mod future;
 mod layer;
-mod leaked;
 mod lens;
 mod offered;
 mod provider;

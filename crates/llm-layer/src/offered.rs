@@ -46,11 +46,18 @@ pub struct Offered {
     max_tokens: Option<u64>,
 }
 
+/// A tool by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Tool {
+pub(crate) struct Tool {
     name: Box<str>,
     /// Whether it is known to take no arguments at all.
     bare: bool,
+}
+
+impl AsRef<str> for Tool {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Offered {
@@ -160,6 +167,11 @@ impl Offered {
         self.chat
     }
 
+    /// The offered tools, where they are known.
+    pub(crate) fn known_tools(&self) -> Option<&[Tool]> {
+        self.tools.as_deref()
+    }
+
     /// Whether this tool is known to take no arguments, so that empty ones are right.
     pub(crate) fn takes_none(&self, name: &str) -> bool {
         self.tools.iter().flatten().any(|tool| tool.bare && *tool.name == *name)
@@ -184,7 +196,7 @@ fn in_memory<Req: 'static>(request: &Req) -> Option<Cow<'_, [u8]>> {
     if let Some(request) = request.downcast_ref::<http::Request<Full<Bytes>>>() {
         return full(request.body()).map(Cow::Owned);
     }
-    fn bytes<'a, B: AsRef<[u8]> + 'static>(request: &'a dyn Any) -> Option<&'a [u8]> {
+    fn bytes<B: AsRef<[u8]> + 'static>(request: &dyn Any) -> Option<&[u8]> {
         request.downcast_ref::<http::Request<B>>().map(|request| request.body().as_ref())
     }
     bytes::<Bytes>(request)

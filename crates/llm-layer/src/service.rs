@@ -24,7 +24,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{BoxError, Hold};
+use failsoft_core::{BoxError, Call, Hold};
 use http_body::Body;
 use tower_service::Service;
 
@@ -73,6 +73,7 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         let offered = Offered::of(&request);
-        LlmFuture::new(self.inner.call(request), offered, Arc::clone(&self.config))
+        let slot = Call::slot();
+        LlmFuture::new(self.inner.call(request), offered, Arc::clone(&self.config), slot)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use failsoft_core::{Finding, Hint, SoftKind, ToolCall, Verdict};
+use failsoft_core::{Finding, Severity, SoftKind, ToolCall, Verdict, json};
 
 use crate::{Offered, lens};
 
@@ -30,7 +30,7 @@ impl Calls {
         if let Some(list) = tool_calls {
             let is_list = lens::each(list, |raw| {
                 if calls.calls.len() == MAX_CALLS {
-                    calls.wrong(at, "too_many_calls", format!("more than {MAX_CALLS} tool calls"));
+                    calls.wrong(at, "tool.too_many", format!("more than {MAX_CALLS} tool calls"));
                     return false;
                 }
                 let at = format!("{at}/tool_calls/{}", calls.calls.len());
@@ -38,7 +38,7 @@ impl Calls {
                 true
             });
             if is_list.is_none() {
-                calls.wrong(at, "tool_calls", "`tool_calls` is no list");
+                calls.wrong(at, "tool.list", "`tool_calls` is no list");
             }
         }
         if let Some(raw) = function_call.filter(|_| calls.calls.is_empty()) {
@@ -59,47 +59,63 @@ impl Calls {
             // A custom tool takes free text.
             (None, Some(custom)) => {
                 let [name, input] = lens::fields(custom, ["name", "input"]).unwrap_or_default();
-                let name = self.name(name, at, offered);
-                self.keep(id, &name, input.unwrap_or("\"\"").into());
+                let name = name.and_then(lens::string).unwrap_or_default();
+                // Seen as a call without arguments, it is checked by its name alone.
+                self.keep(id, &name, "{}".into());
+                self.check(at, offered);
+                let text = input.and_then(lens::string).unwrap_or_default();
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments = text.into();
+                }
             }
             (None, None) => {
                 self.keep(id, "", "".into());
-                self.wrong(at, "tool_call", "a tool call without a function");
+                self.wrong(at, "tool.function", "a tool call without a function");
             }
         }
     }
 
     fn function(&mut self, raw: &str, id: Option<Cow<'_, str>>, at: &str, offered: &Offered) {
         let [name, arguments] = lens::fields(raw, ["name", "arguments"]).unwrap_or_default();
-        let name = self.name(name, at, offered);
+        let name = name.and_then(lens::string).unwrap_or_default();
         let text = match arguments {
-            Some(raw) if raw.starts_with('"') => serde_json::from_str::<String>(raw).ok(),
+            Some(raw) if raw.starts_with('"') => serde_json::from_str(raw).ok(),
             // Some servers send the object itself.
             Some(raw) => Some(raw.to_owned()),
             None => Some(String::new()),
         };
-        let at = format!("{at}/arguments");
-        match &text {
-            None => self.wrong(&at, "arguments", "the arguments are not text"),
-            Some(text) if text.trim().is_empty() && offered.takes_none(&name) => {}
-            Some(text) => {
-                if let Some(why) = wrong_arguments(text) {
-                    self.wrong(&at, "arguments", why);
-                }
-            }
+        if text.is_none() {
+            self.wrong(&format!("{at}/arguments"), "tool.arguments", "the arguments are not text");
         }
         self.keep(id, &name, text.unwrap_or_default().into());
+        self.check(at, offered);
     }
 
-    fn name<'a>(&mut self, raw: Option<&'a str>, at: &str, offered: &Offered) -> Cow<'a, str> {
-        let name = raw.and_then(lens::string).unwrap_or_default();
-        if name.trim().is_empty() {
-            self.wrong(at, "tool_name", "a tool call without a name");
-        } else if offered.has_tool(&name) == Some(false) {
-            let finding = Finding::new(SoftKind::UnknownTool, "unknown_tool", unknown(&name, offered));
-            self.fail(Verdict::soft(SoftKind::UnknownTool), finding.at(format!("{at}/name")));
+    /// Checks the call that was kept last.
+    fn check(&mut self, at: &str, offered: &Offered) {
+        let Some(call) = self.calls.last() else { return };
+        if json::is_blank(&call.name) {
+            self.wrong(at, "tool.name", "a tool call without a name");
+            return;
         }
-        name
+        // Nothing becomes an empty object, unless nothing is what the tool takes.
+        let empty = json::is_blank(&call.arguments) && offered.takes_none(&call.name);
+        let found = if empty || call.arguments.len() > lens::MAX_VALUE {
+            let bare = ToolCall::new(&*call.name, "{}");
+            json::check_call(&bare, offered.known_tools())
+                .or_else(|| if empty { None } else { lens::flaw_of_long(&call.arguments, '{') })
+        } else {
+            json::check_call(call, offered.known_tools())
+        };
+        let Some(finding) = found else { return };
+        let at = at.to_owned() + if finding.kind() == SoftKind::UnknownTool { "/name" } else { "/arguments" };
+        if finding.severity() < Severity::Error {
+            self.findings.push(finding.at(at));
+        } else if finding.kind() == SoftKind::UnknownTool {
+            self.fail(Verdict::soft(SoftKind::UnknownTool), finding.at(at));
+        } else {
+            self.fail(Verdict::soft(SoftKind::ToolCall), finding.at(at));
+        }
     }
 
     fn keep(&mut self, id: Option<Cow<'_, str>>, name: &str, arguments: Arc<str>) {
@@ -112,7 +128,7 @@ impl Calls {
 
     fn wrong(&mut self, at: &str, code: &'static str, message: impl Into<Cow<'static, str>>) {
         let finding = Finding::new(SoftKind::ToolCall, code, message).at(at.to_owned());
-        self.fail(Verdict::soft(SoftKind::ToolCall).with_hint(Hint::Modify), finding);
+        self.fail(Verdict::soft(SoftKind::ToolCall), finding);
     }
 
     fn fail(&mut self, verdict: Verdict, finding: Finding) {
@@ -121,26 +137,5 @@ impl Calls {
         if self.findings.len() <= failsoft_core::MAX_FINDINGS {
             self.findings.push(finding);
         }
-    }
-}
-
-/// Names the tools that there are, so that a re-ask can.
-fn unknown(name: &str, offered: &Offered) -> String {
-    let shown = |name: &str| name.chars().take(64).collect::<String>();
-    let mut known = offered.tools().take(8).map(shown).collect::<Vec<_>>().join(", ");
-    if known.is_empty() {
-        known.push_str("none");
-    }
-    format!("no tool `{}` was offered; offered: {known}", shown(name))
-}
-
-/// Why a text is no arguments of a call, strictly read; nothing is ever repaired.
-fn wrong_arguments(text: &str) -> Option<&'static str> {
-    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) if text.trim_start().starts_with('{') => None,
-        Ok(_) if text.trim_start().starts_with('"') => Some("the arguments are a string in a string"),
-        Ok(_) => Some("the arguments are no object"),
-        Err(err) if err.is_eof() => Some("the arguments are cut"),
-        Err(_) => Some("the arguments are no JSON"),
     }
 }

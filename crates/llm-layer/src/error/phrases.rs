@@ -5,6 +5,8 @@
 
 use failsoft_core::Class;
 
+use crate::lens;
+
 /// Only the start of a message is looked at; servers put what matters first.
 const MAX_BYTES: usize = 4096;
 
@@ -50,11 +52,7 @@ pub(super) fn never_fits(message: &str) -> bool {
 }
 
 fn lower(message: &str) -> String {
-    let mut end = message.len().min(MAX_BYTES);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message[..end].to_ascii_lowercase()
+    lens::head(message, MAX_BYTES).to_ascii_lowercase()
 }
 
 fn any(text: &str, phrases: &[&str]) -> bool {
