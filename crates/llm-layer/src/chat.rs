@@ -1,35 +1,34 @@
 //! Whole chat completions, and everything that comes in their place.
 
-use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Usage, Verdict, json};
+use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Verdict, json};
 use http::{HeaderMap, header::CONTENT_TYPE};
 use serde::de::IgnoredAny;
 
-use crate::{Offered, error::ErrorBody, lens, tools::Calls, usage};
+use crate::{
+    Offered,
+    error::{ErrorBody, Top},
+    lens,
+    tools::Calls,
+    usage,
+};
 
 /// Judges the body of a response whose status says success.
 pub(crate) fn judge(headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
     let mut facts = Facts::default();
     let text = std::str::from_utf8(body).unwrap_or("");
-    let is_object = lens::fields(text, []).is_some();
-    let error = if is_object { ErrorBody::explicit(text) } else { ErrorBody::in_list(text) };
-    facts.usage = usage_of_body(text);
-    if let Some(error) = error {
-        error.tell(None, headers, &mut facts);
-    } else if offered.is_chat() == Some(false) && !is_broken_json(headers, body) {
-        // Another endpoint: what its answers look like is not known here.
-        facts.verdict = Some(Verdict::SUCCESS);
-    } else if is_object {
-        completion(text, headers, offered, &mut facts);
-    } else {
-        no_object(body, &mut facts);
+    let top = Top::read(text);
+    let is_chat = offered.is_chat() != Some(false);
+    // Failures cost too.
+    facts.usage = top.and_then(|top| top.usage).map(usage::of).unwrap_or_default();
+    let error = top.and_then(|top| if is_chat { top.error() } else { top.error_of_unknown_endpoint() });
+    match (error, top.filter(|top| !top.is_listed(text))) {
+        (Some(error), _) => error.tell(None, headers, &mut facts),
+        // What the answers of other endpoints look like is not known here.
+        _ if !is_chat && !is_broken_json(headers, body) => facts.verdict = Some(Verdict::SUCCESS),
+        (None, Some(top)) => completion(&top, headers, offered, &mut facts),
+        (None, None) => no_object(body, &mut facts),
     }
     facts
-}
-
-/// The tokens that a body counts, wherever it stands in the flow of things: failures cost too.
-pub(crate) fn usage_of_body(text: &str) -> Usage {
-    let [found] = lens::fields(text, ["usage"]).unwrap_or_default();
-    found.map(usage::of).unwrap_or_default()
 }
 
 /// Whether a body was announced as JSON and is none, which is wrong at any endpoint.
@@ -59,13 +58,12 @@ fn no_object(body: &[u8], facts: &mut Facts) {
     fail(facts, Verdict::of(class).with_hint(Hint::Same), Finding::new(kind, code, message));
 }
 
-fn completion(text: &str, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
-    let [choices, object] = lens::fields(text, ["choices", "object"]).unwrap_or_default();
-    let Some(choices) = choices else {
-        let object = object.and_then(lens::string).unwrap_or_default();
+fn completion(top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
+    let Some(choices) = top.choices else {
+        let object = top.object.and_then(lens::string).unwrap_or_default();
         if !object.is_empty() && !object.contains("completion") {
             facts.verdict = Some(Verdict::SUCCESS);
-        } else if let Some(error) = ErrorBody::instead_of_answer(text) {
+        } else if let Some(error) = top.instead_of_answer() {
             error.tell(None, headers, facts);
         } else {
             let finding = Finding::new(SoftKind::Malformed, "no_choices", "no `choices` in the body");

@@ -39,41 +39,71 @@ pub(crate) struct ErrorBody<'a> {
     advice: Option<Duration>,
 }
 
-impl<'a> ErrorBody<'a> {
-    /// Reads the body of a failed response.
-    pub(crate) fn of_failure(text: &'a str) -> Option<Self> {
+/// The fields of a body by which it is told what it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Top<'a> {
+    text: &'a str,
+    error: Option<&'a str>,
+    detail: Option<&'a str>,
+    pub(crate) object: Option<&'a str>,
+    pub(crate) choices: Option<&'a str>,
+    pub(crate) usage: Option<&'a str>,
+}
+
+impl<'a> Top<'a> {
+    /// `None` when the text is neither an object nor a list of one.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
         let text = unwrapped(text);
-        Self::explicit(text).or_else(|| Self::flat(text))
+        let [error, detail, object, choices, usage] =
+            lens::fields(text, ["error", "detail", "object", "choices", "usage"])?;
+        Some(Self { text, error: error.filter(|raw| lens::truthy(raw)), detail, object, choices, usage })
     }
 
-    /// Reads an error in the body of a response whose status says success and that has no answer in it.
-    pub(crate) fn instead_of_answer(text: &'a str) -> Option<Self> {
-        Self::flat(text)
-            .filter(|body| !body.message.is_empty() && (!body.names.is_empty() || body.number.is_some()))
+    /// Whether it was sent inside a list.
+    pub(crate) fn is_listed(&self, text: &str) -> bool {
+        self.text.len() != text.len()
     }
 
-    /// Reads an error that stands in a list.
-    pub(crate) fn in_list(text: &'a str) -> Option<Self> {
-        Self::explicit(unwrapped(text))
-    }
-
-    /// Reads a body that says itself that it is an error.
-    pub(crate) fn explicit(text: &'a str) -> Option<Self> {
-        let [error, object, detail, choices] = lens::fields(text, ["error", "object", "detail", "choices"])?;
-        if let Some(error) = error.filter(|raw| lens::truthy(raw)) {
-            let mut body = Self::of_value(error);
+    /// The error that this body says it is.
+    pub(crate) fn error(&self) -> Option<ErrorBody<'a>> {
+        if let Some(error) = self.error {
+            let mut body = ErrorBody::of_value(error);
             // What stands beside the error counts too, after it.
-            if let Some(beside) = Self::flat(text) {
+            if let Some(beside) = ErrorBody::flat(self.text) {
                 body.add(beside);
             }
             return Some(body);
         }
-        if object.and_then(lens::string).is_some_and(|object| object == "error") {
-            return Self::flat(text);
+        if self.is_error() {
+            return ErrorBody::flat(self.text);
         }
-        detail.filter(|raw| choices.is_none() && lens::truthy(raw)).map(Self::of_value)
+        self.detail.filter(|raw| self.choices.is_none() && lens::truthy(raw)).map(ErrorBody::of_value)
     }
 
+    /// The error that this body is at an endpoint that is not known here: what such an endpoint tells of may have an
+    /// error of its own, and be told well.
+    pub(crate) fn error_of_unknown_endpoint(&self) -> Option<ErrorBody<'a>> {
+        let is_error = self.is_error() || self.error.is_some() && self.object.is_none();
+        if is_error { self.error() } else { None }
+    }
+
+    /// An error without a word that it is one, in place of an answer.
+    pub(crate) fn instead_of_answer(&self) -> Option<ErrorBody<'a>> {
+        let typed = |body: &ErrorBody<'_>| !body.names.is_empty() || body.number.is_some();
+        ErrorBody::flat(self.text).filter(|body| !body.message.is_empty() && typed(body))
+    }
+
+    /// The error in the body of a failed response, which need not say that it is one.
+    pub(crate) fn failure(&self) -> Option<ErrorBody<'a>> {
+        self.error().or_else(|| ErrorBody::flat(self.text))
+    }
+
+    fn is_error(&self) -> bool {
+        self.object.and_then(lens::string).is_some_and(|object| object == "error")
+    }
+}
+
+impl<'a> ErrorBody<'a> {
     /// The value of an `error` field.
     pub(crate) fn of_value(raw: &'a str) -> Self {
         if let Some(body) = Self::flat(raw) {

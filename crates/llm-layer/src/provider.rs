@@ -16,7 +16,7 @@
 use failsoft_core::{Class, Facts, Hint, Verdict, class_of_status, with_headers};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Offered, chat, error};
+use crate::{Offered, chat, error::Top, usage};
 
 /// The dialect that a target speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,11 +51,13 @@ impl Provider {
 fn failure(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Facts {
     let mut facts = Facts::default();
     let text = std::str::from_utf8(body).map_or("", event_data);
-    match error::ErrorBody::of_failure(text) {
+    let top = Top::read(text);
+    match top.and_then(|top| top.failure()) {
         Some(body) => body.tell(Some(status), headers, &mut facts),
         None => facts.verdict = Some(with_headers(of_status(status), headers)),
     }
-    facts.usage = chat::usage_of_body(text);
+    // Failures cost too.
+    facts.usage = top.and_then(|top| top.usage).map(usage::of).unwrap_or_default();
     facts
 }
 

@@ -187,6 +187,8 @@ fn other_endpoints_are_asked_only_whether_they_failed() {
             "{body}"
         );
     }
+    let failed_job = br#"{"object":"fine_tuning.job","error":{"code":"x","message":"y"}}"#;
+    assert_eq!(judge(&HeaderMap::new(), failed_job, &no_chat).verdict, Some(Verdict::SUCCESS));
     let json = HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static("application/json"))]);
     assert_eq!(judge(&json, br#"{"data":[[0.1,"#, &no_chat).verdict.unwrap().class(), Class::Transient);
     let error = br#"{"error":{"message":"x","code":503}}"#;

@@ -3,7 +3,7 @@ use super::*;
 fn verdict(status: u16, body: &str) -> Verdict {
     let mut facts = Facts::default();
     let status = StatusCode::from_u16(status).unwrap();
-    match ErrorBody::of_failure(body) {
+    match Top::read(body).and_then(|top| top.failure()) {
         Some(body) => body.tell(Some(status), &HeaderMap::new(), &mut facts),
         None => facts.verdict = Some(of_status(status)),
     }
