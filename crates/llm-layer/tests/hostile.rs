@@ -4,10 +4,15 @@
 
 mod common;
 
+use std::sync::LazyLock;
+
 use failsoft_core::MAX_FINDINGS;
 use http::{HeaderMap, StatusCode};
 use llm_layer::{Offered, Provider};
 use proptest::prelude::*;
+
+/// Read once for all cases.
+static SAMPLES: LazyLock<Vec<common::Sample>> = LazyLock::new(common::samples);
 
 fn judge(status: u16, body: &[u8], offered: &Offered) {
     let Ok(status) = StatusCode::from_u16(status) else { return };
@@ -43,8 +48,7 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         status in prop_oneof![Just(200u16), Just(400), Just(429), 200u16..600],
     ) {
-        let all = common::samples();
-        let mut body = which.get(&all).body.clone();
+        let mut body = which.get(&SAMPLES).body.clone();
         for (at, byte) in changes {
             if !body.is_empty() {
                 let at = at.index(body.len());
