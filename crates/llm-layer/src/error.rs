@@ -1,0 +1,306 @@
+//! Error bodies in every shape that OpenAI-compatible servers send.
+//!
+//! | shape | sent by |
+//! |---|---|
+//! | `{"error": {"message", "type", "param", "code"}}` | OpenAI, Azure, Groq, OpenRouter (`code` is a number), newer vLLM |
+//! | `{"object": "error", "message", "type", "code"}` | Mistral, older vLLM |
+//! | `[{"error": …}]` | Google's gateways |
+//! | `{"error": "text"}` | Ollama, text-generation servers |
+//! | `{"detail": …}` | FastAPI servers |
+//! | `{"message", "code" or "type"}` | gateways |
+//!
+//! An error may lie as JSON text inside `error.message` or OpenRouter's `error.metadata.raw`: that is looked into, once.
+//!
+//! What decides, in this order: a typed name or number in the body, then the status. Free text only narrows a 400, 404
+//! or 429, and a number inside a text never decides.
+
+mod names;
+mod phrases;
+
+use std::{borrow::Cow, time::Duration};
+
+use failsoft_core::{Class, Facts, Finish, Hint, SoftKind, Verdict, advice, with_headers};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use self::names::Said;
+use crate::{lens, provider::of_status};
+
+/// What an error body says.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorBody<'a> {
+    /// Codes and types, most telling first.
+    names: Vec<Cow<'a, str>>,
+    /// A code that is an HTTP status.
+    number: Option<StatusCode>,
+    message: Cow<'a, str>,
+    /// Moderation flagged the input.
+    flagged: bool,
+    /// When to come back, from a documented field.
+    advice: Option<Duration>,
+}
+
+/// The fields of a body by which it is told what it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Top<'a> {
+    text: &'a str,
+    error: Option<&'a str>,
+    detail: Option<&'a str>,
+    pub(crate) object: Option<&'a str>,
+    pub(crate) choices: Option<&'a str>,
+    pub(crate) usage: Option<&'a str>,
+}
+
+impl<'a> Top<'a> {
+    /// `None` when the text is neither an object nor a list of one.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        let text = unwrapped(text);
+        let [error, detail, object, choices, usage] =
+            lens::fields(text, ["error", "detail", "object", "choices", "usage"])?;
+        Some(Self { text, error: error.filter(|raw| lens::truthy(raw)), detail, object, choices, usage })
+    }
+
+    /// Whether it was sent inside a list.
+    pub(crate) fn is_listed(&self, text: &str) -> bool {
+        self.text.len() != text.len()
+    }
+
+    /// The error that this body says it is.
+    pub(crate) fn error(&self) -> Option<ErrorBody<'a>> {
+        if let Some(error) = self.error {
+            let mut body = ErrorBody::of_value(error);
+            // What stands beside the error counts too, after it.
+            if let Some(beside) = ErrorBody::flat(self.text) {
+                body.add(beside);
+            }
+            return Some(body);
+        }
+        if self.is_error() {
+            return ErrorBody::flat(self.text);
+        }
+        self.detail.filter(|raw| self.choices.is_none() && lens::truthy(raw)).map(ErrorBody::of_value)
+    }
+
+    /// The error that this body is at an endpoint that is not known here: what such an endpoint tells of may have an
+    /// error of its own, and be told well.
+    pub(crate) fn error_of_unknown_endpoint(&self) -> Option<ErrorBody<'a>> {
+        let is_error = self.is_error() || self.error.is_some() && self.object.is_none();
+        if is_error { self.error() } else { None }
+    }
+
+    /// An error without a word that it is one, in place of an answer.
+    pub(crate) fn instead_of_answer(&self) -> Option<ErrorBody<'a>> {
+        let typed = |body: &ErrorBody<'_>| !body.names.is_empty() || body.number.is_some();
+        ErrorBody::flat(self.text).filter(|body| !body.message.is_empty() && typed(body))
+    }
+
+    /// The error in the body of a failed response, which need not say that it is one.
+    pub(crate) fn failure(&self) -> Option<ErrorBody<'a>> {
+        self.error().or_else(|| ErrorBody::flat(self.text))
+    }
+
+    fn is_error(&self) -> bool {
+        self.object.and_then(lens::string).is_some_and(|object| object == "error")
+    }
+}
+
+impl<'a> ErrorBody<'a> {
+    /// The value of an `error` field.
+    pub(crate) fn of_value(raw: &'a str) -> Self {
+        if let Some(body) = Self::flat(raw) {
+            return body;
+        }
+        if let Some(message) = lens::string(raw) {
+            return Self { message, ..Self::default() }.with_nested();
+        }
+        // A list of problems, as FastAPI gives it: the first is enough to know the kind.
+        let mut first = None;
+        lens::each(raw, |element| {
+            first = Self::flat(element);
+            false
+        });
+        first.unwrap_or_default()
+    }
+
+    /// The fields of an error object, and what is nested in it.
+    fn flat(raw: &'a str) -> Option<Self> {
+        let [metadata] = lens::fields(raw, ["metadata"])?;
+        let mut body = Self::shallow(raw)?.with_nested();
+        if let Some(metadata) = metadata {
+            body.metadata(metadata);
+        }
+        Some(body)
+    }
+
+    fn shallow(raw: &'a str) -> Option<Self> {
+        let names = ["code", "type", "status", "error_type", "innererror", "message", "msg"];
+        let [code, kind, status, error_type, inner, message, msg] = lens::fields(raw, names)?;
+        let message = message.or(msg).and_then(lens::string).unwrap_or_default();
+        let mut body = Self { message, ..Self::default() };
+        let [inner] = inner.and_then(|inner| lens::fields(inner, ["code"])).unwrap_or_default();
+        for raw in [code, inner, status, kind, error_type].into_iter().flatten() {
+            body.name(raw);
+        }
+        Some(body)
+    }
+
+    /// Adds the error that lies as JSON text inside the message.
+    fn with_nested(mut self) -> Self {
+        if let Some(nested) = Self::nested(&self.message) {
+            self.add(nested);
+        }
+        self
+    }
+
+    /// An error that lies as JSON text inside another's; not looked into further.
+    fn nested(text: &str) -> Option<ErrorBody<'static>> {
+        let text = unwrapped(text.trim());
+        let [error] = lens::fields(text, ["error"])?;
+        let body = ErrorBody::shallow(error.unwrap_or(text))?;
+        Some(ErrorBody {
+            names: body.names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect(),
+            message: Cow::Owned(body.message.into_owned()),
+            number: body.number,
+            ..ErrorBody::default()
+        })
+    }
+
+    /// Adds what another error says, after what this one does.
+    fn add(&mut self, other: Self) {
+        self.names.extend(other.names);
+        self.number = self.number.or(other.number);
+        if self.message.is_empty() {
+            self.message = other.message;
+        } else if !other.message.is_empty() && other.message != self.message {
+            self.message = Cow::Owned(format!("{}\n{}", self.message, other.message));
+        }
+        self.flagged |= other.flagged;
+        self.advice = self.advice.or(other.advice);
+    }
+
+    /// A code or type: a name, or a number as a number or as text.
+    fn name(&mut self, raw: &'a str) {
+        let name = lens::string(raw);
+        let number = name.as_deref().unwrap_or(raw).parse().ok();
+        match number.and_then(|number| StatusCode::from_u16(number).ok()) {
+            Some(status) if status.is_client_error() || status.is_server_error() => {
+                self.number = self.number.or(Some(status));
+            }
+            _ => self.names.extend(name.filter(|name| !name.is_empty())),
+        }
+    }
+
+    /// OpenRouter's `metadata`: why moderation flagged the input, the upstream's own error, and rate-limit headers.
+    fn metadata(&mut self, raw: &'a str) {
+        let [reasons, flagged, upstream, headers] =
+            lens::fields(raw, ["reasons", "flagged_input", "raw", "headers"]).unwrap_or_default();
+        self.flagged = reasons.is_some_and(lens::has_elements) || flagged.is_some();
+        if let Some(nested) = upstream.and_then(lens::string).and_then(|text| Self::nested(&text)) {
+            self.add(nested);
+        }
+        self.advice =
+            headers.and_then(headers_of).and_then(|map| advice::retry_after(&map, advice::wall_clock()));
+    }
+
+    /// Writes down what this error means. `status` is the response's, where that says failure.
+    pub(crate) fn tell(&self, status: Option<StatusCode>, headers: &HeaderMap, facts: &mut Facts) {
+        let verdict = self.verdict(status, headers);
+        if verdict.class() == Class::Refused {
+            facts.finish = Some(Finish::ContentFilter);
+        }
+        facts.verdict = Some(verdict);
+    }
+
+    /// What this error means, with the advice that body and headers give.
+    pub(crate) fn verdict(&self, status: Option<StatusCode>, headers: &HeaderMap) -> Verdict {
+        with_headers(self.decided(status).with_advice(self.advice), headers)
+    }
+
+    fn decided(&self, status: Option<StatusCode>) -> Verdict {
+        if self.flagged {
+            return Verdict::of(Class::Refused);
+        }
+        let said: Vec<Said> = self.names.iter().filter_map(|name| names::said(name)).collect();
+        let surely = |said: &Said| if let Said::Surely(class) = said { Some(*class) } else { None };
+        // Money first: whatever else is said, waiting does not help.
+        let quota = said.iter().filter_map(surely).find(|class| *class == Class::Quota);
+        if let Some(class) = quota.or_else(|| said.iter().find_map(surely)) {
+            return self.typed(class);
+        }
+        match (self.number.or(status), said.first()) {
+            (Some(status), _) => self.narrowed(status),
+            (None, Some(Said::Broadly(Class::Invalid))) => self.narrowed(StatusCode::BAD_REQUEST),
+            (None, Some(Said::Broadly(Class::ModelNotFound))) => self.narrowed(StatusCode::NOT_FOUND),
+            (None, Some(Said::Broadly(class) | Said::Surely(class))) => Verdict::of(*class),
+            // An error of which nothing is known, inside a success: something upstream failed.
+            (None, None) => Verdict::of(Class::Transient),
+        }
+    }
+
+    /// A class that a name in the body gave.
+    fn typed(&self, class: Class) -> Verdict {
+        let verdict = Verdict::of(class);
+        match class {
+            // The model wrote something unusable, and writes something else the next time.
+            Class::Soft(SoftKind::ToolCall | SoftKind::Malformed) => verdict.with_hint(Hint::Same),
+            Class::RateLimited => self.rate_limited(),
+            _ => verdict,
+        }
+    }
+
+    /// One request above the limit of a whole minute never fits, however long one waits.
+    fn rate_limited(&self) -> Verdict {
+        let verdict = Verdict::of(Class::RateLimited);
+        if phrases::never_fits(&self.message) { verdict.with_hint(Hint::Modify) } else { verdict }
+    }
+
+    /// A status, narrowed by the message where that is allowed.
+    fn narrowed(&self, status: StatusCode) -> Verdict {
+        let narrowed = match status.as_u16() {
+            400 => phrases::of_bad_request(&self.message),
+            404 => phrases::of_not_found(&self.message),
+            429 => phrases::of_rate_limit(&self.message),
+            _ => None,
+        };
+        match narrowed {
+            Some(class) => Verdict::of(class),
+            None if status == StatusCode::TOO_MANY_REQUESTS => self.rate_limited(),
+            None => of_status(status),
+        }
+    }
+}
+
+/// The first element of an array, or the text itself.
+fn unwrapped(text: &str) -> &str {
+    let mut first = text;
+    lens::each(text, |element| {
+        first = element;
+        false
+    });
+    first
+}
+
+/// Headers that were sent inside a body.
+fn headers_of(raw: &str) -> Option<HeaderMap> {
+    let wanted = [
+        "retry-after",
+        "Retry-After",
+        "retry-after-ms",
+        "X-RateLimit-Remaining",
+        "X-RateLimit-Reset",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ];
+    let mut map = HeaderMap::new();
+    for (name, value) in wanted.iter().zip(lens::fields(raw, wanted)?) {
+        let Some(value) = value else { continue };
+        let text = lens::string(value).unwrap_or(Cow::Borrowed(value));
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&text))
+        {
+            map.append(name, value);
+        }
+    }
+    Some(map)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! What the free text of an error may say, where it may say anything.
+//!
+//! Only whole phrases that servers are known to send count: a message may repeat parts of the request, so neither a
+//! number nor a lone word decides.
+
+use failsoft_core::Class;
+
+use crate::lens;
+
+/// Only the start of a message is looked at; servers put what matters first.
+const MAX_BYTES: usize = 4096;
+
+/// Narrows a 400.
+pub(super) fn of_bad_request(message: &str) -> Option<Class> {
+    let text = lower(message);
+    if any(&text, QUOTA) {
+        Some(Class::Quota)
+    } else if any(&text, AUTH) {
+        Some(Class::Auth)
+    } else if any(&text, MODEL) || names_a_missing_model(&text) {
+        Some(Class::ModelNotFound)
+    } else if any(&text, REFUSED) {
+        Some(Class::Refused)
+    } else if any(&text, CONTEXT) && !any(&text, THROTTLE) {
+        Some(Class::ContextLength)
+    } else {
+        None
+    }
+}
+
+/// Narrows a 404: whether it is the model that is missing, or only the path.
+pub(super) fn of_not_found(message: &str) -> Option<Class> {
+    let text = lower(message);
+    any(&text, &["model", "deployment", "engine"]).then_some(Class::ModelNotFound)
+}
+
+/// Narrows a 429.
+pub(super) fn of_rate_limit(message: &str) -> Option<Class> {
+    let text = lower(message);
+    if any(&text, QUOTA) || any(&text, LONG_LIMIT) {
+        Some(Class::Quota)
+    } else if any(&text, OVERLOADED) {
+        Some(Class::Overloaded)
+    } else {
+        None
+    }
+}
+
+/// Whether a rate limit is one that this very request can never pass.
+pub(super) fn never_fits(message: &str) -> bool {
+    lower(message).lines().any(|line| line.starts_with("request too large"))
+}
+
+fn lower(message: &str) -> String {
+    lens::head(message, MAX_BYTES).to_ascii_lowercase()
+}
+
+fn any(text: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| text.contains(phrase))
+}
+
+/// `The model 'x' does not exist`, `model 'x' not found`, `models/x is not found`.
+fn names_a_missing_model(text: &str) -> bool {
+    text.lines().any(|line| {
+        let line = line.strip_prefix("the ").unwrap_or(line);
+        line.starts_with("model") && any(line, &["not exist", "not found"])
+    })
+}
+
+const QUOTA: &[&str] = &[
+    "credit balance is too low",
+    "reached your specified api usage limits",
+    "exceeded your current quota",
+    "check your plan and billing",
+    "billing hard limit",
+    "insufficient balance",
+    "insufficient credits",
+    "insufficient quota",
+    "requires more credits",
+    "out of credits",
+    "no credits left",
+];
+
+/// Limits that a call cannot wait for.
+const LONG_LIMIT: &[&str] =
+    &["per-day", "per day", "daily limit", "daily quota", "per month", "monthly limit"];
+
+const OVERLOADED: &[&str] = &[
+    "overloaded",
+    "capacity exceeded",
+    "at capacity",
+    "no capacity",
+    "not enough capacity",
+    "experiencing high demand",
+    "model is not ready",
+    "model not ready",
+];
+
+const AUTH: &[&str] =
+    &["api key not valid", "invalid api key", "incorrect api key", "api key is invalid", "api key expired"];
+
+const MODEL: &[&str] = &[
+    "is not a valid model",
+    "invalid model name",
+    "invalid model id",
+    "unknown model",
+    "no such model",
+    "model not found",
+    "model_not_found",
+    "model not exist",
+    "model has been decommissioned",
+];
+
+const REFUSED: &[&str] = &[
+    "content management policy",
+    "content policy",
+    "content filter",
+    "our usage policy",
+    "our safety system",
+    "inappropriate content",
+    "content exists risk",
+    "input flagged",
+];
+
+const CONTEXT: &[&str] = &[
+    "maximum context length",
+    "exceeds the context window",
+    "context window exceeds limit",
+    "context length exceeded",
+    "model's context length",
+    "exceeds the available context size",
+    "greater than the context length",
+    "exceed context limit",
+    "exceeds the maximum number of tokens allowed",
+    "maximum prompt length",
+    "prompt is too long",
+    "prompt too long",
+    "input is too long",
+    "reduce the length of the messages",
+    "exceeded model token limit",
+    "range of input length should be",
+    // The prompt left no room: what remains for the answer is negative.
+    "max_tokens must be at least 1, got -",
+];
+
+/// Words of a throttle: with one of these, "too long" is about a rate.
+const THROTTLE: &[&str] = &["throttl", "rate limit", "rate_limit", "too many requests"];

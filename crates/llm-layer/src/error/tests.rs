@@ -1,0 +1,166 @@
+use super::*;
+
+fn verdict(status: u16, body: &str) -> Verdict {
+    let mut facts = Facts::default();
+    let status = StatusCode::from_u16(status).unwrap();
+    match Top::read(body).and_then(|top| top.failure()) {
+        Some(body) => body.tell(Some(status), &HeaderMap::new(), &mut facts),
+        None => facts.verdict = Some(of_status(status)),
+    }
+    facts.verdict.unwrap()
+}
+
+fn class(status: u16, body: &str) -> Class {
+    verdict(status, body).class()
+}
+
+#[test]
+fn insufficient_quota_is_quota_in_every_spelling_and_place() {
+    // G14, V-A1
+    for code in [
+        "insufficient_quota",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+    ] {
+        for body in [
+            format!(r#"{{"error":{{"type":"{code}"}}}}"#),
+            format!(r#"{{"error":{{"type":"rate_limit_exceeded","code":"{code}"}}}}"#),
+            format!(r#"{{"error":{{"code":"rate_limit_exceeded","type":"{code}"}}}}"#),
+            format!(r#"{{"object":"error","type":"{code}","message":"x"}}"#),
+        ] {
+            let verdict = verdict(429, &body);
+            assert_eq!((verdict.class(), verdict.hint()), (Class::Quota, Hint::Fallback), "{body}");
+        }
+    }
+}
+
+#[test]
+fn the_words_of_a_throttle_are_never_a_context_length() {
+    // V-A3
+    let body = r#"{"message":"Too many tokens, please wait before trying again."}"#;
+    assert_eq!(class(429, body), Class::RateLimited);
+    let body = r#"{"error":{"message":"throttled: prompt is too long for your rate limit"}}"#;
+    assert_eq!(class(400, body), Class::Invalid);
+    let body = r#"{"error":{"message":"maximum context length"}}"#;
+    assert_eq!(class(429, body), Class::RateLimited);
+}
+
+#[test]
+fn numbers_and_words_that_a_400_repeats_do_not_decide() {
+    // V-A4, V-A5
+    let echoed =
+        r#"{"error":{"message":"invalid token ids [11, 429, 1507]","type":"invalid_request_error"}}"#;
+    assert_eq!(class(400, echoed), Class::Invalid);
+    let named = r#"{"error":{"message":"Unknown parameter: 'x_rate_limit_insufficient quota'",
+        "type":"invalid_request_error","code":"unknown_parameter"}}"#;
+    assert_eq!(class(400, named), Class::Invalid);
+    let unnamed = r#"{"error":{"message":"Unknown parameter: 'rate_limit_exceeded'"}}"#;
+    assert_eq!(class(400, unnamed), Class::Invalid);
+}
+
+#[test]
+fn a_spend_limit_that_comes_as_a_400_is_quota() {
+    // V-A7
+    for text in ["You have reached your specified API usage limits.", "Your credit balance is too low to …"]
+    {
+        let body = format!(r#"{{"error":{{"type":"invalid_request_error","message":"{text}"}}}}"#);
+        assert_eq!(class(400, &body), Class::Quota, "{text}");
+    }
+}
+
+#[test]
+fn an_array_of_one_and_json_inside_the_message_are_unwrapped_once() {
+    // V-A9
+    assert_eq!(class(429, r#"[{"error":{"status":"RESOURCE_EXHAUSTED"}}]"#), Class::RateLimited);
+    let nested =
+        r#"{"error":{"message":"{\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"x\"}}"}}"#;
+    assert_eq!(class(400, nested), Class::ContextLength);
+    let nested = r#"{"error":"{\"error\":{\"message\":\"prompt is too long: 3 tokens > 2\"}}"}"#;
+    assert_eq!(class(400, nested), Class::ContextLength);
+    let raw = r#"{"error":{"message":"Provider returned error","code":400,
+        "metadata":{"raw":"{\"error\":{\"code\":\"model_not_found\"}}"}}}"#;
+    assert_eq!(class(400, raw), Class::ModelNotFound);
+    let twice = r#"{"error":{"message":"{\"message\":\"{\\\"code\\\":\\\"invalid_api_key\\\"}\"}"}}"#;
+    assert_eq!(class(400, twice), Class::Invalid);
+}
+
+#[test]
+fn context_length_is_told_by_flat_and_nested_bodies_and_number_or_string_codes() {
+    // V-A10
+    for body in [
+        r#"{"object":"error","message":"This model's maximum context length is 9 tokens","code":400}"#,
+        r#"{"error":{"message":"This model's maximum context length is 9 tokens","code":"400"}}"#,
+        r#"{"object":"error","message":"max_tokens must be at least 1, got -186","code":40303}"#,
+        r#"{"detail":"prompt is too long"}"#,
+        r#"{"detail":[{"loc":["body"],"msg":"prompt is too long","type":"value_error"}]}"#,
+        r#"{"error":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}"#,
+    ] {
+        let verdict = verdict(400, body);
+        assert_eq!((verdict.class(), verdict.hint()), (Class::ContextLength, Hint::Modify), "{body}");
+    }
+}
+
+#[test]
+fn a_models_failure_that_comes_as_a_400_is_soft() {
+    // V-A13
+    let verdict = verdict(400, r#"{"error":{"code":"tool_use_failed","type":"invalid_request_error"}}"#);
+    assert_eq!((verdict.class(), verdict.hint()), (Class::Soft(SoftKind::ToolCall), Hint::Same));
+}
+
+#[test]
+fn a_403_of_moderation_is_a_refusal_and_any_other_an_auth_failure() {
+    // V-A14
+    let flagged = r#"{"error":{"code":403,"message":"x","metadata":{"reasons":["violence"]}}}"#;
+    assert_eq!(class(403, flagged), Class::Refused);
+    assert_eq!(class(403, r#"{"error":{"code":403,"message":"x"}}"#), Class::Auth);
+    assert_eq!(class(402, r#"{"error":{"code":402,"message":"x"}}"#), Class::Quota);
+}
+
+#[test]
+fn whatever_the_bytes_are_the_status_decides_what_they_do_not() {
+    // G18
+    for body in
+        ["", "<html>520</html>", "null", "[]", "[[]]", "{", "\"x\"", "{\"error\":{}}", "{\"error\":[1]}"]
+    {
+        assert_eq!(class(520, body), Class::Transient, "{body}");
+        assert_eq!(class(529, body), Class::Overloaded, "{body}");
+        assert_eq!(class(413, body), Class::Invalid, "{body}");
+    }
+    assert_eq!(verdict(413, "").hint(), Hint::Modify);
+}
+
+#[test]
+fn a_429_is_narrowed_to_quota_or_overload_by_its_text_only_where_no_code_says_more() {
+    // V-A2
+    let text =
+        r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing"}}"#;
+    assert_eq!(class(429, text), Class::Quota);
+    let typed = r#"{"error":{"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED"}}"#;
+    assert_eq!(class(429, typed), Class::RateLimited);
+    let overloaded =
+        r#"{"object":"error","message":"Service tier capacity exceeded for this model.","code":"3505"}"#;
+    assert_eq!(class(429, overloaded), Class::Overloaded);
+}
+
+#[test]
+fn a_404_is_about_the_model_only_when_it_says_so() {
+    assert_eq!(class(404, r#"{"error":"model 'nope' not found"}"#), Class::ModelNotFound);
+    assert_eq!(class(404, r#"{"error":{"code":"DeploymentNotFound","message":"x"}}"#), Class::ModelNotFound);
+    assert_eq!(class(404, "<html>not found</html>"), Class::Invalid);
+    assert_eq!(class(404, r#"{"detail":"Not Found"}"#), Class::Invalid);
+}
+
+#[test]
+fn rate_limit_headers_inside_a_body_are_advice() {
+    let at = advice::wall_clock().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() + 30_000;
+    let body = format!(
+        r#"{{"error":{{"code":429,"message":"x","metadata":{{"headers":{{
+            "X-RateLimit-Remaining":"0","X-RateLimit-Reset":"{at}"}}}}}}}}"#
+    );
+    let wait = verdict(429, &body).retry_after().unwrap();
+    assert!(wait > Duration::from_secs(25) && wait <= Duration::from_secs(30), "{wait:?}");
+    let text = r#"{"error":{"code":"429","message":"Please retry after 26 seconds."}}"#;
+    assert_eq!(verdict(429, text).retry_after(), None);
+}

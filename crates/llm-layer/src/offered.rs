@@ -1,0 +1,319 @@
+//! [`Offered`]: what a request offered and asked for, as far as an answer can only be judged by it.
+//!
+//! "Unknown tool", "leaked tool call" and "not the JSON that was asked for" need the request. [`LlmLayer`] reads it
+//! where its body lies in memory, and forwards it unchanged; where it does not, those three are not looked for.
+//!
+//! ```
+//! use llm_layer::Offered;
+//!
+//! let request = http::Request::post("http://localhost/v1/chat/completions")
+//!     .body(r#"{"messages": [], "max_tokens": 64, "tools": [
+//!         {"type": "function", "function": {"name": "get_weather", "parameters": {}}}]}"#.to_owned())
+//!     .unwrap();
+//!
+//! let offered = Offered::of(&request);
+//! assert_eq!(offered.has_tool("get_weather"), Some(true));
+//! assert_eq!(offered.has_tool("get_wether"), Some(false));
+//! assert_eq!(offered.max_tokens(), Some(64));
+//! assert_eq!(Offered::unknown().has_tool("get_weather"), None);
+//! ```
+//!
+//! [`LlmLayer`]: crate::LlmLayer
+
+use std::{
+    any::Any,
+    borrow::Cow,
+    pin::Pin,
+    task::{Context, Waker},
+};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::Full;
+
+use crate::lens;
+
+/// At most so many offered tools are remembered; of a request with more, the tools count as unknown.
+pub const MAX_TOOLS: usize = 1024;
+
+/// What a request offered and asked for. Everything may be unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    chat: Option<bool>,
+    tools: Option<Vec<Tool>>,
+    stream: bool,
+    json: bool,
+    max_tokens: Option<u64>,
+}
+
+/// A tool by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tool {
+    name: Box<str>,
+    /// Whether it is known to take no arguments at all.
+    bare: bool,
+}
+
+impl AsRef<str> for Tool {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Offered {
+    /// Nothing is known.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self { chat: None, tools: None, stream: false, json: false, max_tokens: None }
+    }
+
+    /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
+    /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `http_body_util::Full<Bytes>` or
+    /// `reqwest::Body`. Of any other request nothing is known.
+    #[must_use]
+    pub fn of<Req: 'static>(request: &Req) -> Self {
+        in_memory(request).map_or_else(Self::unknown, |body| Self::of_body(&body))
+    }
+
+    /// Reads the body of a chat request.
+    #[must_use]
+    pub fn of_body(body: &[u8]) -> Self {
+        let not_a_chat = Self { chat: Some(false), ..Self::unknown() };
+        let Ok(text) = std::str::from_utf8(body) else { return not_a_chat };
+        let names = [
+            "messages",
+            "prompt",
+            "tools",
+            "functions",
+            "stream",
+            "response_format",
+            "max_completion_tokens",
+            "max_tokens",
+        ];
+        let Some([messages, prompt, tools, functions, stream, format, max_completion, max]) =
+            lens::fields(text, names)
+        else {
+            return not_a_chat;
+        };
+        Self {
+            chat: Some(messages.is_some() || prompt.is_some()),
+            tools: tools_of(tools, functions),
+            stream: stream.is_some_and(|raw| raw == "true"),
+            json: format.is_some_and(asks_for_json),
+            max_tokens: max_completion.or(max).and_then(lens::count),
+        }
+    }
+
+    /// The same with one more tool offered.
+    #[must_use]
+    pub fn with_tool(mut self, name: impl Into<Box<str>>) -> Self {
+        self.tools.get_or_insert_default().push(Tool { name: name.into(), bare: false });
+        self
+    }
+
+    /// The same, and the answer is to be JSON.
+    #[must_use]
+    pub const fn with_json(mut self) -> Self {
+        self.json = true;
+        self
+    }
+
+    /// The same, and the answer is to come as a stream.
+    #[must_use]
+    pub const fn with_stream(mut self) -> Self {
+        self.stream = true;
+        self
+    }
+
+    /// The same with a limit on generated tokens.
+    #[must_use]
+    pub const fn with_max_tokens(mut self, tokens: u64) -> Self {
+        self.max_tokens = Some(tokens);
+        self
+    }
+
+    /// Whether the request offered a tool of this name; `None` when its tools are not known.
+    #[must_use]
+    pub fn has_tool(&self, name: &str) -> Option<bool> {
+        self.tools.as_ref().map(|tools| tools.iter().any(|tool| *tool.name == *name))
+    }
+
+    /// The names of the offered tools; none when they are not known.
+    pub fn tools(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().flatten().map(|tool| &*tool.name)
+    }
+
+    /// Whether the answer was to come as a stream.
+    #[must_use]
+    pub const fn is_stream(&self) -> bool {
+        self.stream
+    }
+
+    /// Whether the answer was to be JSON (`response_format` of `json_object` or `json_schema`).
+    #[must_use]
+    pub const fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// The limit on generated tokens (`max_completion_tokens`, else `max_tokens`).
+    #[must_use]
+    pub const fn max_tokens(&self) -> Option<u64> {
+        self.max_tokens
+    }
+
+    /// Whether it was a chat or completion request; `None` when that is not known.
+    #[must_use]
+    pub const fn is_chat(&self) -> Option<bool> {
+        self.chat
+    }
+
+    /// The offered tools, where they are known.
+    pub(crate) fn known_tools(&self) -> Option<&[Tool]> {
+        self.tools.as_deref()
+    }
+
+    /// Whether this tool is known to take no arguments, so that empty ones are right.
+    pub(crate) fn takes_none(&self, name: &str) -> bool {
+        self.tools.iter().flatten().any(|tool| tool.bare && *tool.name == *name)
+    }
+}
+
+/// The body of a request, where it lies in memory.
+fn in_memory<Req: 'static>(request: &Req) -> Option<Cow<'_, [u8]>> {
+    let request: &dyn Any = request;
+    #[cfg(feature = "reqwest-013")]
+    {
+        if let Some(request) = request.downcast_ref::<reqwest::Request>() {
+            return Some(match request.body() {
+                Some(body) => Cow::Borrowed(body.as_bytes()?),
+                None => Cow::Borrowed(&[]),
+            });
+        }
+        if let Some(request) = request.downcast_ref::<http::Request<reqwest::Body>>() {
+            return request.body().as_bytes().map(Cow::Borrowed);
+        }
+    }
+    if let Some(request) = request.downcast_ref::<http::Request<Full<Bytes>>>() {
+        return full(request.body()).map(Cow::Owned);
+    }
+    fn bytes<B: AsRef<[u8]> + 'static>(request: &dyn Any) -> Option<&[u8]> {
+        request.downcast_ref::<http::Request<B>>().map(|request| request.body().as_ref())
+    }
+    bytes::<Bytes>(request)
+        .or_else(|| bytes::<String>(request))
+        .or_else(|| bytes::<Vec<u8>>(request))
+        .or_else(|| bytes::<&'static str>(request))
+        .map(Cow::Borrowed)
+}
+
+/// What a `Full` holds: it shows it only frame by frame, so a clone, which shares the bytes, gives its one frame.
+fn full(body: &Full<Bytes>) -> Option<Vec<u8>> {
+    let mut body = body.clone();
+    match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(Vec::from),
+        std::task::Poll::Ready(None) => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+/// The offered tools; `None` when some of them have no name that a call would carry, such as a provider's own tools.
+fn tools_of(tools: Option<&str>, functions: Option<&str>) -> Option<Vec<Tool>> {
+    let mut found = Vec::new();
+    let mut known = true;
+    let mut add = |tool: Option<Tool>| {
+        known &= tool.is_some() && found.len() < MAX_TOOLS;
+        found.extend(tool.filter(|_| known));
+        known
+    };
+    if let Some(tools) = tools {
+        lens::each(tools, |raw| {
+            let [function, custom] = lens::fields(raw, ["function", "custom"]).unwrap_or_default();
+            add(function.and_then(tool).or_else(|| custom.and_then(tool)))
+        })?;
+    }
+    if let Some(functions) = functions {
+        lens::each(functions, |raw| add(tool(raw)))?;
+    }
+    known.then_some(found)
+}
+
+fn tool(raw: &str) -> Option<Tool> {
+    let [name, parameters] = lens::fields(raw, ["name", "parameters"])?;
+    let bare = match parameters {
+        None => true,
+        Some(schema) => {
+            lens::fields(schema, ["properties", "required", "additionalProperties", "$ref", "anyOf"])
+                .is_some_and(|found| found.into_iter().flatten().all(|raw| !lens::truthy(raw)))
+        }
+    };
+    Some(Tool { name: lens::some_string(name)?.into(), bare })
+}
+
+fn asks_for_json(format: &str) -> bool {
+    let [kind] = lens::fields(format, ["type"]).unwrap_or_default();
+    kind.and_then(lens::string).is_some_and(|kind| matches!(&*kind, "json_object" | "json_schema"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,
+        "response_format":{"type":"json_schema","json_schema":{}},"max_tokens":9,"max_completion_tokens":5,
+        "tools":[{"type":"function","function":{"name":"a","parameters":{"type":"object","properties":{"x":{}}}}},
+                 {"type":"custom","custom":{"name":"b"}},
+                 {"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{}}}}]}"#;
+
+    fn whole(offered: &Offered) {
+        assert_eq!(offered.tools().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(offered.is_chat(), Some(true));
+        assert!(offered.is_stream() && offered.is_json());
+        assert_eq!(offered.max_tokens(), Some(5));
+        assert!(offered.takes_none("c") && !offered.takes_none("a") && !offered.takes_none("z"));
+    }
+
+    #[test]
+    fn every_body_in_memory_is_read() {
+        whole(&Offered::of(&http::Request::new(BODY)));
+        whole(&Offered::of(&http::Request::new(BODY.to_owned())));
+        whole(&Offered::of(&http::Request::new(BODY.as_bytes().to_vec())));
+        whole(&Offered::of(&http::Request::new(Bytes::from(BODY))));
+        whole(&Offered::of(&http::Request::new(Full::new(Bytes::from(BODY)))));
+    }
+
+    #[cfg(feature = "reqwest-013")]
+    #[test]
+    fn reqwests_bodies_are_read() {
+        let request = reqwest::Client::new().post("http://localhost/").body(BODY).build().unwrap();
+        whole(&Offered::of(&request));
+        whole(&Offered::of(&http::Request::new(reqwest::Body::from(BODY))));
+        let get = reqwest::Client::new().get("http://localhost/v1/models").build().unwrap();
+        assert_eq!(Offered::of(&get).is_chat(), Some(false));
+    }
+
+    #[test]
+    fn of_any_other_request_nothing_is_known() {
+        assert_eq!(Offered::of(&7), Offered::unknown());
+        assert_eq!(
+            Offered::of(&http::Request::new(http_body_util::Empty::<Bytes>::new())),
+            Offered::unknown()
+        );
+    }
+
+    #[test]
+    fn tools_without_a_name_to_call_make_the_tools_unknown() {
+        let offered = Offered::of_body(br#"{"messages":[],"tools":[{"type":"web_search"}]}"#);
+        assert_eq!(offered.has_tool("x"), None);
+        let none = Offered::of_body(br#"{"messages":[]}"#);
+        assert_eq!(none.has_tool("x"), Some(false));
+        let functions = Offered::of_body(br#"{"messages":[],"functions":[{"name":"x"}]}"#);
+        assert_eq!(functions.has_tool("x"), Some(true));
+    }
+
+    #[test]
+    fn a_body_that_is_no_chat_is_known_to_be_none() {
+        for body in ["", "x", "[]", r#"{"input":"embed me"}"#] {
+            assert_eq!(Offered::of_body(body.as_bytes()).is_chat(), Some(false), "{body}");
+        }
+    }
+}

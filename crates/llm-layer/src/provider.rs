@@ -1,0 +1,81 @@
+//! [`Provider`]: the dialects that the layer reads, as pure functions of bytes.
+//!
+//! ```
+//! use failsoft_core::Class;
+//! use http::{HeaderMap, StatusCode};
+//! use llm_layer::{Offered, Provider};
+//!
+//! let body = br#"{"error": {"message": "Provider returned error", "code": 429}}"#;
+//! let facts = Provider::OpenAiCompatible.judge(StatusCode::OK, &HeaderMap::new(), body, &Offered::unknown());
+//!
+//! // A 200, and yet:
+//! assert_eq!(facts.verdict.map(|verdict| verdict.class()), Some(Class::RateLimited));
+//! assert!(facts.inside_success);
+//! ```
+
+use failsoft_core::{Class, Facts, Hint, Verdict, class_of_status, with_headers};
+use http::{HeaderMap, StatusCode};
+
+use crate::{Offered, chat, error::Top, usage};
+
+/// The dialect that a target speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Provider {
+    /// Chat completions as OpenAI defined them, and as Azure, Mistral, Groq, DeepSeek, OpenRouter, vLLM, Ollama's
+    /// `/v1` and many others speak them. What those do differently is recognised by its shape.
+    #[default]
+    OpenAiCompatible,
+}
+
+impl Provider {
+    /// What a whole body means, together with its status and headers: verdict, report, usage, finish reason, text and
+    /// tool calls.
+    ///
+    /// No bytes make it panic. It is linear in the length of `body`, and takes no more memory than the text and the
+    /// tool calls that it finds.
+    #[must_use]
+    pub fn judge(self, status: StatusCode, headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
+        match self {
+            Self::OpenAiCompatible if class_of_status(status).is_success() => {
+                let mut facts = chat::judge(headers, body, offered);
+                facts.inside_success = facts.verdict.is_some_and(|verdict| !verdict.is_success());
+                facts
+            }
+            Self::OpenAiCompatible => failure(status, headers, body),
+        }
+    }
+}
+
+/// An error status: what its body says, else what the status says.
+fn failure(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Facts {
+    let mut facts = Facts::default();
+    let text = std::str::from_utf8(body).map_or("", event_data);
+    let top = Top::read(text);
+    match top.and_then(|top| top.failure()) {
+        Some(body) => body.tell(Some(status), headers, &mut facts),
+        None => facts.verdict = Some(with_headers(of_status(status), headers)),
+    }
+    // Failures cost too.
+    facts.usage = top.and_then(|top| top.usage).map(usage::of).unwrap_or_default();
+    facts
+}
+
+/// A status by itself. Where 413 differs from the other wrong requests: a shorter one can help.
+pub(crate) fn of_status(status: StatusCode) -> Verdict {
+    let verdict = Verdict::of(class_of_status(status));
+    if status == StatusCode::PAYLOAD_TOO_LARGE && verdict.class() == Class::Invalid {
+        verdict.with_hint(Hint::Modify)
+    } else {
+        verdict
+    }
+}
+
+/// An error that a server sent as an event, as it would have inside a stream.
+fn event_data(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim_start);
+    match text.trim_start().bytes().next() {
+        Some(b'd' | b'e') => lines.find_map(|line| line.strip_prefix("data:")).map_or(text, str::trim),
+        _ => text,
+    }
+}

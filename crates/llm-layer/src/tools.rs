@@ -1,0 +1,141 @@
+//! Tool calls: read as they came, and judged.
+
+use std::{borrow::Cow, sync::Arc};
+
+use failsoft_core::{Finding, Severity, SoftKind, ToolCall, Verdict, json};
+
+use crate::{Offered, lens};
+
+/// At most so many tool calls of an answer are kept; an answer with more is no usable one.
+pub(crate) const MAX_CALLS: usize = 1024;
+
+/// The tool calls of one choice.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    pub(crate) calls: Vec<ToolCall>,
+    /// What is wrong with them: the first thing, and in full in `findings`.
+    pub(crate) failure: Option<Verdict>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Calls {
+    /// Reads `tool_calls`, or the older `function_call`.
+    pub(crate) fn read(
+        tool_calls: Option<&str>,
+        function_call: Option<&str>,
+        at: &str,
+        offered: &Offered,
+    ) -> Self {
+        let mut calls = Self::default();
+        if let Some(list) = tool_calls {
+            let is_list = lens::each(list, |raw| {
+                if calls.calls.len() == MAX_CALLS {
+                    calls.wrong(at, "tool.too_many", format!("more than {MAX_CALLS} tool calls"));
+                    return false;
+                }
+                let at = format!("{at}/tool_calls/{}", calls.calls.len());
+                calls.add(raw, &at, offered);
+                true
+            });
+            if is_list.is_none() {
+                calls.wrong(at, "tool.list", "`tool_calls` is no list");
+            }
+        }
+        if let Some(raw) = function_call.filter(|_| calls.calls.is_empty()) {
+            calls.function(raw, None, &format!("{at}/function_call"), offered);
+        }
+        calls
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.failure.is_none()
+    }
+
+    fn add(&mut self, raw: &str, at: &str, offered: &Offered) {
+        let [id, function, custom] = lens::fields(raw, ["id", "function", "custom"]).unwrap_or_default();
+        let id = lens::some_string(id);
+        match (function, custom) {
+            (Some(function), _) => self.function(function, id, &format!("{at}/function"), offered),
+            // A custom tool takes free text.
+            (None, Some(custom)) => {
+                let [name, input] = lens::fields(custom, ["name", "input"]).unwrap_or_default();
+                let name = name.and_then(lens::string).unwrap_or_default();
+                // Seen as a call without arguments, it is checked by its name alone.
+                self.keep(id, &name, "{}".into());
+                self.check(at, offered);
+                let text = input.and_then(lens::string).unwrap_or_default();
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments = text.into();
+                }
+            }
+            (None, None) => {
+                self.keep(id, "", "".into());
+                self.wrong(at, "tool.function", "a tool call without a function");
+            }
+        }
+    }
+
+    fn function(&mut self, raw: &str, id: Option<Cow<'_, str>>, at: &str, offered: &Offered) {
+        let [name, arguments] = lens::fields(raw, ["name", "arguments"]).unwrap_or_default();
+        let name = name.and_then(lens::string).unwrap_or_default();
+        let text = match arguments {
+            Some(raw) if raw.starts_with('"') => serde_json::from_str(raw).ok(),
+            // Some servers send the object itself.
+            Some(raw) => Some(raw.to_owned()),
+            None => Some(String::new()),
+        };
+        if text.is_none() {
+            self.wrong(&format!("{at}/arguments"), "tool.arguments", "the arguments are not text");
+        }
+        self.keep(id, &name, text.unwrap_or_default().into());
+        self.check(at, offered);
+    }
+
+    /// Checks the call that was kept last.
+    fn check(&mut self, at: &str, offered: &Offered) {
+        let Some(call) = self.calls.last() else { return };
+        if json::is_blank(&call.name) {
+            self.wrong(at, "tool.name", "a tool call without a name");
+            return;
+        }
+        // Nothing becomes an empty object, unless nothing is what the tool takes.
+        let empty = json::is_blank(&call.arguments) && offered.takes_none(&call.name);
+        let found = if empty || call.arguments.len() > lens::MAX_VALUE {
+            let bare = ToolCall::new(&*call.name, "{}");
+            json::check_call(&bare, offered.known_tools())
+                .or_else(|| if empty { None } else { lens::flaw_of_long(&call.arguments, '{') })
+        } else {
+            json::check_call(call, offered.known_tools())
+        };
+        let Some(finding) = found else { return };
+        let at = at.to_owned() + if finding.kind() == SoftKind::UnknownTool { "/name" } else { "/arguments" };
+        if finding.severity() < Severity::Error {
+            self.findings.push(finding.at(at));
+        } else if finding.kind() == SoftKind::UnknownTool {
+            self.fail(Verdict::soft(SoftKind::UnknownTool), finding.at(at));
+        } else {
+            self.fail(Verdict::soft(SoftKind::ToolCall), finding.at(at));
+        }
+    }
+
+    fn keep(&mut self, id: Option<Cow<'_, str>>, name: &str, arguments: Arc<str>) {
+        let call = ToolCall::new(name, arguments);
+        self.calls.push(match id {
+            Some(id) => call.with_id(&*id),
+            None => call,
+        });
+    }
+
+    fn wrong(&mut self, at: &str, code: &'static str, message: impl Into<Cow<'static, str>>) {
+        let finding = Finding::new(SoftKind::ToolCall, code, message).at(at.to_owned());
+        self.fail(Verdict::soft(SoftKind::ToolCall), finding);
+    }
+
+    fn fail(&mut self, verdict: Verdict, finding: Finding) {
+        self.failure.get_or_insert(verdict);
+        // The report keeps few; there is no need to collect many.
+        if self.findings.len() <= failsoft_core::MAX_FINDINGS {
+            self.findings.push(finding);
+        }
+    }
+}

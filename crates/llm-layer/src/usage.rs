@@ -1,0 +1,91 @@
+//! OpenAI's token counts, brought into buckets that do not overlap.
+
+use failsoft_core::Usage;
+
+use crate::lens;
+
+/// The tokens in a `usage` object.
+///
+/// `prompt_tokens` includes what was read from or written to a cache, and `completion_tokens` includes reasoning; both
+/// are taken out. Where `total_tokens` shows that reasoning was counted beside the completion, it is left in.
+pub(crate) fn of(raw: &str) -> Usage {
+    let names = [
+        "prompt_tokens",
+        "completion_tokens",
+        "total_tokens",
+        "prompt_tokens_details",
+        "completion_tokens_details",
+        "prompt_cache_hit_tokens",
+    ];
+    let Some([prompt, completion, total, prompt_details, completion_details, hit]) = lens::fields(raw, names)
+    else {
+        return Usage::default();
+    };
+    let count = |raw: Option<&str>| raw.and_then(lens::count);
+    let [cached, written] = details(prompt_details, ["cached_tokens", "cache_write_tokens"]);
+    let [reasoning] = details(completion_details, ["reasoning_tokens"]);
+    let (prompt, completion, total) = (count(prompt), count(completion), count(total));
+    let cache_read = count(cached).or_else(|| count(hit));
+    let cache_write = count(written);
+    let reasoning = count(reasoning);
+
+    let parts = [prompt, completion, reasoning].into_iter().flatten().fold(0, u64::saturating_add);
+    let beside = reasoning.is_some_and(|tokens| tokens > 0) && total == Some(parts);
+    let inside = if beside { 0 } else { reasoning.unwrap_or(0) };
+    Usage {
+        input: prompt
+            .map(|all| all.saturating_sub(cache_read.unwrap_or(0)).saturating_sub(cache_write.unwrap_or(0))),
+        cache_read,
+        cache_write,
+        output: completion.map(|all| all.saturating_sub(inside)),
+        reasoning,
+    }
+}
+
+fn details<'a, const N: usize>(raw: Option<&'a str>, names: [&str; N]) -> [Option<&'a str>; N] {
+    raw.and_then(|raw| lens::fields(raw, names)).unwrap_or([None; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_and_reasoning_tokens_are_taken_out_of_the_totals() {
+        // G94
+        let usage = of(r#"{"prompt_tokens":1200,"completion_tokens":80,"total_tokens":1280,
+            "prompt_tokens_details":{"cached_tokens":1024,"cache_write_tokens":100},
+            "completion_tokens_details":{"reasoning_tokens":64}}"#);
+        let disjoint = [usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning];
+        assert_eq!(disjoint, [Some(76), Some(1024), Some(100), Some(16), Some(64)]);
+        assert_eq!(usage.total(), 1280);
+    }
+
+    #[test]
+    fn what_is_missing_is_not_zero_and_an_explicit_zero_is_not_missing() {
+        // G96
+        let usage = of(r#"{"prompt_tokens":0,"completion_tokens":null}"#);
+        assert_eq!((usage.input, usage.output, usage.cache_read), (Some(0), None, None));
+        assert!(of("7").is_unknown() && of("{}").is_unknown());
+    }
+
+    #[test]
+    fn reasoning_counted_beside_the_completion_is_not_taken_out_of_it() {
+        let usage = of(r#"{"prompt_tokens":10,"completion_tokens":5,"total_tokens":115,
+            "completion_tokens_details":{"reasoning_tokens":100}}"#);
+        assert_eq!((usage.output, usage.reasoning, usage.total()), (Some(5), Some(100), 115));
+    }
+
+    #[test]
+    fn absurd_counts_saturate() {
+        let usage = of(r#"{"prompt_tokens":1,"completion_tokens":-4,
+            "prompt_tokens_details":{"cached_tokens":1e300}}"#);
+        assert_eq!((usage.input, usage.cache_read, usage.output), (Some(0), Some(u64::MAX), None));
+    }
+
+    #[test]
+    fn deepseek_names_its_cache_hits_itself() {
+        let usage = of(r#"{"prompt_tokens":10,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":2}"#);
+        assert_eq!((usage.input, usage.cache_read), (Some(2), Some(8)));
+    }
+}
