@@ -1,5 +1,7 @@
 //! When there is another attempt, when it comes, and what is returned when there is none.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
+
 mod common;
 
 use std::{io, time::Duration};

@@ -21,12 +21,12 @@ use retry_layer::{RetryBuilder, RetryLayer};
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
-pub type Request = http::Request<String>;
-pub type Response = http::Response<Counted>;
+pub(crate) type Request = http::Request<String>;
+pub(crate) type Response = http::Response<Counted>;
 
 /// What the upstream does with one request.
 #[derive(Clone, Debug)]
-pub enum Do {
+pub(crate) enum Do {
     Status(u16),
     /// A status with one header.
     With(u16, &'static str, String),
@@ -40,13 +40,13 @@ pub enum Do {
     After(Duration, Box<Self>),
 }
 
-pub fn retry_after(seconds: &str) -> Do {
+pub(crate) fn retry_after(seconds: &str) -> Do {
     Do::With(429, "retry-after", seconds.to_owned())
 }
 
 /// A body that counts how many of its kind are alive.
 #[derive(Debug)]
-pub struct Counted(Full<Bytes>, Alive);
+pub(crate) struct Counted(Full<Bytes>, Alive);
 
 #[derive(Debug)]
 struct Alive(Arc<AtomicUsize>);
@@ -78,7 +78,7 @@ impl http_body::Body for Counted {
 
 /// Clones share the script and what was seen; readiness belongs to one clone only.
 #[derive(Debug)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     shared: Arc<Shared>,
     ready: bool,
 }
@@ -98,12 +98,17 @@ struct Shared {
 
 impl Upstream {
     /// Does what `script` says, then `otherwise` for ever.
-    pub fn new(script: impl IntoIterator<Item = Do>, otherwise: Do) -> Self {
+    pub(crate) fn new(script: impl IntoIterator<Item = Do>, otherwise: Do) -> Self {
         Self::ready_for(usize::MAX, false, script, otherwise)
     }
 
     /// Is ready for so many calls, then hangs, or fails, in `poll_ready`.
-    pub fn ready_for(calls: usize, fail: bool, script: impl IntoIterator<Item = Do>, otherwise: Do) -> Self {
+    pub(crate) fn ready_for(
+        calls: usize,
+        fail: bool,
+        script: impl IntoIterator<Item = Do>,
+        otherwise: Do,
+    ) -> Self {
         let shared = Shared {
             script: Mutex::new(script.into_iter().collect()),
             otherwise,
@@ -118,7 +123,7 @@ impl Upstream {
     }
 
     /// When it was called, from its beginning on, in milliseconds.
-    pub fn times(&self) -> Vec<u64> {
+    pub(crate) fn times(&self) -> Vec<u64> {
         self.shared
             .times
             .lock()
@@ -128,17 +133,17 @@ impl Upstream {
             .collect()
     }
 
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.shared.times.lock().unwrap().len()
     }
 
     /// Responses that somebody still holds.
-    pub fn bodies(&self) -> usize {
+    pub(crate) fn bodies(&self) -> usize {
         self.shared.bodies.load(SeqCst)
     }
 
     /// Calls whose future is alive.
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.shared.running.load(SeqCst)
     }
 }
@@ -200,15 +205,15 @@ async fn act(mut next: Do, bodies: &Arc<AtomicUsize>) -> Result<Response, BoxErr
     }
 }
 
-pub fn get() -> Request {
+pub(crate) fn get() -> Request {
     http::Request::get("http://models.example/v1/models").body(String::new()).unwrap()
 }
 
-pub fn post() -> Request {
+pub(crate) fn post() -> Request {
     http::Request::post("http://models.example/v1/chat").body("{}".to_owned()).unwrap()
 }
 
 /// Waits of exactly 1, 2, 4 … seconds, and no spread on top of advice.
-pub fn exact() -> RetryBuilder {
+pub(crate) fn exact() -> RetryBuilder {
     RetryLayer::builder().backoff(Backoff::default().jitter(Jitter::None)).advice_jitter(0.0)
 }
