@@ -104,6 +104,7 @@ impl RetryBudget {
     }
 
     /// A call begins. Once for each call, not for each of its attempts.
+    #[inline]
     pub fn on_request(&self) {
         if self.0.deposit_on == Some(Deposit::PerRequest) {
             self.0.bucket.deposit();
@@ -111,6 +112,7 @@ impl RetryBudget {
     }
 
     /// An attempt has succeeded.
+    #[inline]
     pub fn on_success(&self) {
         if self.0.deposit_on == Some(Deposit::PerSuccess) {
             self.0.bucket.deposit();

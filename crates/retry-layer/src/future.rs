@@ -17,6 +17,8 @@ use crate::{
 
 pin_project! {
     /// The future of a [`Retry`](crate::Retry): one call with all its attempts.
+    ///
+    /// It allocates nothing unless there is a limit of time or a second attempt.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, Req, C, R>
     where
@@ -25,9 +27,8 @@ pin_project! {
     {
         #[pin]
         state: State<S::Future>,
-        // Of the attempt, the wait, or the readiness: there is one at a time.
-        #[pin]
-        timer: Option<Sleep>,
+        // Of the attempt, the wait, or the readiness: there is one at a time, and mostly none.
+        timer: Option<Pin<Box<Sleep>>>,
         scope: Deferred,
         flow: Flow<S, Req, C, R>,
     }
@@ -57,7 +58,7 @@ where
         let ends = shared.policy.ends(Call::current_deadline());
         let future = scope.enter(|| inner.call(request));
         let mut flow = Flow::new(inner, shared, kept, ends);
-        let timer = flow.limit();
+        let timer = flow.limit().map(Box::pin);
         Self { state: State::Calling { future }, timer, scope, flow }
     }
 }
@@ -78,11 +79,15 @@ where
                     let (outcome, verdict) = match this.scope.enter(|| future.poll(cx)) {
                         Poll::Ready(outcome) => this.flow.judge(outcome),
                         Poll::Pending => {
-                            let Some(timer) = this.timer.as_mut().as_pin_mut() else { return Poll::Pending };
-                            ready!(timer.poll(cx));
+                            let Some(timer) = this.timer else { return Poll::Pending };
+                            ready!(timer.as_mut().poll(cx));
                             this.flow.timed_out()
                         }
                     };
+                    if verdict.is_success() && this.flow.at_once() {
+                        this.state.set(State::Done);
+                        return Poll::Ready(outcome);
+                    }
                     this.scope.enter(|| {
                         // The attempt is over, and holds no permit or connection while we wait.
                         this.state.set(State::Done);
@@ -90,18 +95,18 @@ where
                     })
                 }
                 StateProj::Waiting => {
-                    if let Some(timer) = this.timer.as_mut().as_pin_mut() {
-                        ready!(timer.poll(cx));
+                    if let Some(timer) = this.timer {
+                        ready!(timer.as_mut().poll(cx));
                     }
-                    this.timer.set(this.flow.ready_bound());
+                    *this.timer = this.flow.ready_bound().map(Box::pin);
                     this.state.set(State::Readying);
                     continue;
                 }
                 StateProj::Readying => match this.scope.enter(|| this.flow.poll_ready(cx)) {
                     Poll::Ready(then) => then,
                     Poll::Pending => {
-                        if let Some(timer) = this.timer.as_mut().as_pin_mut() {
-                            ready!(timer.poll(cx));
+                        if let Some(timer) = this.timer {
+                            ready!(timer.as_mut().poll(cx));
                         }
                         this.scope.enter(|| this.flow.not_ready())
                     }
@@ -114,12 +119,12 @@ where
                     return Poll::Ready(outcome);
                 }
                 Then::Wait(delay) => {
-                    this.timer.set((!delay.is_zero()).then(|| sleep(delay)));
+                    *this.timer = (!delay.is_zero()).then(|| Box::pin(sleep(delay)));
                     this.state.set(State::Waiting);
                 }
                 Then::Call(request) => {
                     let future = this.scope.enter(|| this.flow.call(request));
-                    this.timer.set(this.flow.limit());
+                    *this.timer = this.flow.limit().map(Box::pin);
                     this.state.set(State::Calling { future });
                 }
             }

@@ -73,6 +73,7 @@ impl Policy {
     }
 
     /// When a call that begins now must be over.
+    #[inline]
     pub(crate) fn ends(&self, call: Option<Instant>) -> Option<Ends> {
         let own = self.deadline.and_then(|limit| Instant::now().checked_add(limit));
         match (own, call) {
@@ -83,9 +84,17 @@ impl Policy {
         }
     }
 
+    #[inline]
     pub(crate) fn on_request(&self) {
         if let Some(budget) = &self.budget {
             budget.on_request();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn on_success(&self) {
+        if let Some(budget) = &self.budget {
+            budget.on_success();
         }
     }
 }

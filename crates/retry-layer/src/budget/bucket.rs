@@ -62,6 +62,7 @@ impl Bucket {
         }
     }
 
+    #[inline]
     pub(super) fn deposit(&self) {
         if self.balance.fetch_add(self.rules.deposit, Relaxed) > HIGH {
             self.balance.fetch_min(HIGH, Relaxed);
