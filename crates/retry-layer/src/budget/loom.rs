@@ -7,7 +7,7 @@ use super::bucket::{Bucket, Cap, Rules, TOKEN};
 /// Two forced switches of threads find every race that two atomics can have; without a bound this runs for minutes.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound.get_or_insert(2);
     builder.check(check);
 }
 
