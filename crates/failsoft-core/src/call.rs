@@ -178,6 +178,7 @@ impl Call {
 
     /// The nearest deadline of the current call.
     #[must_use]
+    #[inline]
     pub fn current_deadline() -> Option<Instant> {
         with_frame(|frame| frame.call.as_ref().and_then(Self::deadline)).flatten()
     }

@@ -1,1 +1,71 @@
-//! placeholder
+//! A tower layer that calls again, when that can help, and stops when it cannot.
+//!
+//! Put a [`RetryLayer`] around any `tower::Service` whose target fails now and then. By default it understands HTTP:
+//!
+//! ```
+//! use retry_layer::RetryLayer;
+//! use tower::{Service, ServiceBuilder, ServiceExt};
+//!
+//! # #[derive(Clone, Default)] struct Flaky(std::sync::Arc<std::sync::atomic::AtomicU32>);
+//! # impl Flaky { async fn answer(self, _: http::Request<String>) -> Result<http::Response<String>, std::io::Error> {
+//! #     let first = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+//! #     Ok(http::Response::builder().status(if first { 503 } else { 200 }).body(String::new()).unwrap())
+//! # } }
+//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+//! # let flaky = Flaky::default();
+//! # let client = tower::service_fn(move |request| flaky.clone().answer(request));
+//! let mut service = ServiceBuilder::new().layer(RetryLayer::new()).service(client);
+//!
+//! let request = http::Request::post("https://models.example/v1/chat").body("{}".to_owned())?;
+//! let response = service.ready().await?.call(request).await?; // a 503, a short wait, and then
+//! assert_eq!(response.status(), 200);
+//! # Ok::<(), failsoft_core::BoxError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # When it tries again
+//!
+//! The [verdict](failsoft_core::Verdict) on an outcome says whether the same request may work: by default after most 5xx,
+//! 408, 409, 425, 429 and failed connections, and after whatever a layer further in says is worth it. Of those are tried
+//! again only the ones that pass all of these:
+//!
+//! | question | else |
+//! |---|---|
+//! | Is there an attempt left, of [`max_retries`](RetryBuilder::max_retries) and of the current [`Call`](failsoft_core::Call)'s? | the outcome |
+//! | Can the request be sent again ([`Replay`](failsoft_core::Replay))? If nothing was answered, and it may have been acted on: is it idempotent, or [marked](RetryBuilder::repeat_unanswered)? | the outcome |
+//! | Is the server's advice within [`max_advice`](RetryBuilder::max_advice)? It is a floor: nobody asks earlier | the outcome, at once, with its advice |
+//! | Does the wait end before the [deadline](RetryBuilder::deadline)? | the outcome, at once |
+//! | Does the [budget](RetryBudget) have a token? It is taken before the wait | the outcome, at once |
+//! | After the wait: is the service ready [in time](RetryBuilder::ready_within), and no circuit open? | the outcome: an error as it was, for a response a [`Fault`](failsoft_core::Fault) with its class, status and advice |
+//!
+//! "The outcome" is always the upstream's own. Why there was no other attempt is in the [`Trail`](failsoft_core::Trail) of
+//! the current `Call`, and in a `tracing` event. The response of a failed attempt is dropped before the wait, so that no
+//! connection is held through it. What fails after the head of a response was passed on is not retried.
+//!
+//! # Where to put it
+//!
+//! Outside of a circuit breaker, so that each attempt counts and an open circuit ends the retrying; inside of a fallback, which
+//! takes over when it gives up. A client that retries by itself multiplies the attempts: turn that off.
+//!
+//! The layer needs a tokio runtime with its timer. Dropping the future at any point drops the attempt or the wait with it.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The README is tested with the crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
+pub mod budget;
+mod builder;
+mod events;
+mod flow;
+mod future;
+mod layer;
+mod policy;
+mod service;
+
+pub use self::{
+    budget::{Deposit, RetryBudget, RetryBudgetBuilder},
+    builder::RetryBuilder,
+    future::ResponseFuture,
+    layer::RetryLayer,
+    service::Retry,
+};

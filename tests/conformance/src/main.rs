@@ -6,6 +6,7 @@
 
 mod case;
 mod not_yet;
+mod retry;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ struct Kind {
 }
 
 /// Every kind that can be replayed. A new one is a module and a line.
-const KINDS: &[Kind] = &[];
+const KINDS: &[Kind] = &[Kind { name: "retry", load: json_lines, run: retry::run }];
 
 fn main() -> ExitCode {
     match replay(std::env::args().skip(1).collect()) {
@@ -72,9 +73,9 @@ fn replay(mut args: Vec<String>) -> Result<Tally, String> {
         }
     }
     if as_json {
-        eprintln!("{tally}")
+        eprintln!("{tally}");
     } else {
-        println!("{tally}")
+        println!("{tally}");
     }
     Ok(tally)
 }

@@ -1,0 +1,149 @@
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use failsoft_core::{BoxError, Call, Classify, Deferred, Replay};
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+use tower_service::Service;
+
+use crate::{
+    flow::{Flow, Then},
+    layer::Shared,
+};
+
+pin_project! {
+    /// The future of a [`Retry`](crate::Retry): one call with all its attempts.
+    ///
+    /// It allocates nothing unless there is a limit of time or a second attempt.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, Req, C, R>
+    where
+        S: Service<Req>,
+        R: Replay<Req>,
+    {
+        #[pin]
+        state: State<S::Future>,
+        // Of the attempt, the wait, or the readiness: there is one at a time, and mostly none.
+        timer: Option<Pin<Box<Sleep>>>,
+        scope: Deferred,
+        flow: Flow<S, Req, C, R>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F> {
+        Calling { #[pin] future: F },
+        Waiting,
+        Readying,
+        Done,
+    }
+}
+
+impl<S, Req, C, R> ResponseFuture<S, Req, C, R>
+where
+    S: Service<Req, Error: Into<BoxError>>,
+    C: Classify<S::Response>,
+    R: Replay<Req>,
+{
+    /// Begins the first attempt, on a service that is ready.
+    pub(crate) fn new(mut inner: S, request: Req, shared: Arc<Shared<C, R>>) -> Self {
+        shared.policy.on_request();
+        let (request, kept) = shared.replay.keep(request);
+        let mut scope = Deferred::new();
+        let ends = shared.policy.ends(Call::current_deadline());
+        let future = scope.enter(|| inner.call(request));
+        let mut flow = Flow::new(inner, shared, kept, ends);
+        let timer = flow.limit().map(Box::pin);
+        Self { state: State::Calling { future }, timer, scope, flow }
+    }
+}
+
+impl<S, Req, C, R> Future for ResponseFuture<S, Req, C, R>
+where
+    S: Service<Req, Error: Into<BoxError>>,
+    C: Classify<S::Response>,
+    R: Replay<Req>,
+{
+    type Output = Result<S::Response, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let then = match this.state.as_mut().project() {
+                StateProj::Calling { future } => {
+                    let (outcome, verdict) = match this.scope.enter(|| future.poll(cx)) {
+                        Poll::Ready(outcome) => this.flow.judge(outcome),
+                        Poll::Pending => {
+                            let Some(timer) = this.timer else { return Poll::Pending };
+                            ready!(timer.as_mut().poll(cx));
+                            this.flow.timed_out()
+                        }
+                    };
+                    if verdict.is_success() && this.flow.at_once() {
+                        this.state.set(State::Done);
+                        return Poll::Ready(outcome);
+                    }
+                    this.scope.enter(|| {
+                        // The attempt is over, and holds no permit or connection while we wait.
+                        this.state.set(State::Done);
+                        this.flow.after(outcome, verdict)
+                    })
+                }
+                StateProj::Waiting => {
+                    if let Some(timer) = this.timer {
+                        ready!(timer.as_mut().poll(cx));
+                    }
+                    *this.timer = this.flow.ready_bound().map(Box::pin);
+                    this.state.set(State::Readying);
+                    continue;
+                }
+                StateProj::Readying => match this.scope.enter(|| this.flow.poll_ready(cx)) {
+                    Poll::Ready(then) => then,
+                    Poll::Pending => {
+                        if let Some(timer) = this.timer {
+                            ready!(timer.as_mut().poll(cx));
+                        }
+                        this.scope.enter(|| this.flow.not_ready())
+                    }
+                },
+                StateProj::Done => return Poll::Pending,
+            };
+            match then {
+                Then::Return(outcome) => {
+                    this.state.set(State::Done);
+                    return Poll::Ready(outcome);
+                }
+                Then::Wait(delay) => {
+                    *this.timer = (!delay.is_zero()).then(|| Box::pin(sleep(delay)));
+                    this.state.set(State::Waiting);
+                }
+                Then::Call(request) => {
+                    let future = this.scope.enter(|| this.flow.call(request));
+                    *this.timer = this.flow.limit().map(Box::pin);
+                    this.state.set(State::Calling { future });
+                }
+            }
+        }
+    }
+}
+
+impl<S, Req, C, R> fmt::Debug for ResponseFuture<S, Req, C, R>
+where
+    S: Service<Req>,
+    R: Replay<Req>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Calling { .. } => "calling",
+            State::Waiting => "waiting",
+            State::Readying => "readying",
+            State::Done => "done",
+        };
+        f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use failsoft_core::{Auto, BoxError, ByResponse, Classify, Replay};
+use tower_service::Service;
+
+use crate::{ResponseFuture, layer::Shared};
+
+/// The service that a [`RetryLayer`](crate::RetryLayer) makes.
+pub struct Retry<S, C = ByResponse, R = Auto> {
+    inner: S,
+    shared: Arc<Shared<C, R>>,
+}
+
+impl<S, C, R> Retry<S, C, R> {
+    pub(crate) const fn of(inner: S, shared: Arc<Shared<C, R>>) -> Self {
+        Self { inner, shared }
+    }
+
+    /// The service inside.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service inside.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Takes the service out.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, Req, C, R> Service<Req> for Retry<S, C, R>
+where
+    S: Service<Req, Error: Into<BoxError>> + Clone,
+    C: Classify<S::Response>,
+    R: Replay<Req>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, Req, C, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        // The clone stays here: the one that is ready goes with the call.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ResponseFuture::new(ready, request, Arc::clone(&self.shared))
+    }
+}
+
+impl<S: Clone, C, R> Clone for Retry<S, C, R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: fmt::Debug, C, R> fmt::Debug for Retry<S, C, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry").field("inner", &self.inner).field("policy", &self.shared.policy).finish()
+    }
+}
