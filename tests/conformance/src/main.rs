@@ -4,6 +4,7 @@
 //! `N passed, N failed, N skipped`, and exits 1 if any failed. With `--json` there is one object a case on the
 //! standard output instead, and the last line goes to the standard error.
 
+mod breaker;
 mod case;
 mod not_yet;
 
@@ -24,7 +25,7 @@ struct Kind {
 }
 
 /// Every kind that can be replayed. A new one is a module and a line.
-const KINDS: &[Kind] = &[];
+const KINDS: &[Kind] = &[Kind { name: "breaker", load: json_lines, run: breaker::run }];
 
 fn main() -> ExitCode {
     match replay(std::env::args().skip(1).collect()) {
