@@ -115,6 +115,16 @@ fn content_of_a_probe_renews_the_lease_and_nothing_else_does() {
 }
 
 #[test]
+fn a_target_that_is_well_but_seldom_called_closes() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    assert!(bench.at(1_000).call(Outcome::Success));
+    assert_eq!(bench.at(3_600_000).state(), State::HalfOpen, "nothing is lost: it waits for more calls");
+    assert!(bench.call(Outcome::Success));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
 fn a_probe_that_says_nothing_gives_its_slot_back() {
     // C3, C11, C14, G31: the last probe ended without an outcome, and half-open was never left
     let mut bench = Bench::new(touchy());

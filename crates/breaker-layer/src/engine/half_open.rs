@@ -30,6 +30,12 @@ impl Tally {
         self.bad += if decision.whole && weight > 0 { 1000 } else { u64::from(weight) };
     }
 
+    /// Whether so many probes were taken and all came back, and good.
+    pub(super) fn is_all_good(&self, taken: u32) -> bool {
+        let Sums { total, failed, slow, .. } = self.sums;
+        total > 0 && total == u64::from(taken) && failed == 0 && slow == 0
+    }
+
     /// Why it is over and how, or none while it is still open to both.
     pub(super) fn decide(&self, decision: &Decision) -> Option<Reason> {
         if self.bad >= decision.open_at {

@@ -117,6 +117,10 @@ impl<'a> Locked<'a> {
                 Some(Duration::from_nanos(left))
             }
             State::HalfOpen if word.probes() < self.engine.settings.decision.probes => {
+                if now >= self.engine.lease_until.load(Ordering::Relaxed) {
+                    // it was waiting for this call
+                    self.start_lease(now);
+                }
                 self.store(word.with_probes(word.probes() + 1));
                 return Ok(word.permit(Kind::Probe));
             }
@@ -294,9 +298,13 @@ impl<'a> Locked<'a> {
     // ===== time passes =====
 
     /// A half-open period that came to no decision opens when its lease ended, not when somebody notices.
+    ///
+    /// Unless all its probes came back good and it only waits for more calls: nothing is lost then, and a target that is well
+    /// but seldom called would never be let close.
     pub(super) fn end_lease(&mut self, now: u64) {
         let ended = self.engine.lease_until.load(Ordering::Relaxed);
-        if self.word().state() != State::HalfOpen || now < ended {
+        let word = self.word();
+        if word.state() != State::HalfOpen || now < ended || self.inner.tally.is_all_good(word.probes()) {
             return;
         }
         self.inner.openings = self.inner.openings.max(1);
@@ -379,11 +387,15 @@ impl<'a> Locked<'a> {
     }
 
     fn enter_half_open(&mut self, reason: Reason, now: u64, probes: u32) {
-        let until = now.saturating_add(nanos(self.engine.settings.lease));
-        self.engine.lease_until.store(until, Ordering::Release);
+        self.start_lease(now);
         let word = self.word();
         let next = word.next(State::HalfOpen, word.is_advisory()).with_probes(probes);
         self.change(word, next, reason, None);
+    }
+
+    fn start_lease(&self, now: u64) {
+        let until = now.saturating_add(nanos(self.engine.settings.lease));
+        self.engine.lease_until.store(until, Ordering::Release);
     }
 
     fn enter(&mut self, state: State, reason: Reason) {
