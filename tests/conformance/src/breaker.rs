@@ -78,11 +78,10 @@ impl Replay {
         let started = Instant::now();
         let result = self.act(what, &fields)?;
         let took = started.elapsed();
-        if let Some(most) = fields.read("max_ns", Value::as_u64)? {
-            if took > Duration::from_nanos(most) {
-                let (wanted, got) = (format!("at most {most} ns"), format!("{} ns", took.as_nanos()));
-                self.differences.push(Difference { at: at.clone(), wanted, got });
-            }
+        let most = fields.read("max_ns", Value::as_u64)?;
+        if let Some(most) = most.filter(|most| took > Duration::from_nanos(*most)) {
+            let (wanted, got) = (format!("at most {most} ns"), format!("{} ns", took.as_nanos()));
+            self.differences.push(Difference { at: at.clone(), wanted, got });
         }
         if let Some(want) = fields.get("want") {
             self.check(&at, want, Some(&result))?;
@@ -104,13 +103,13 @@ impl Replay {
                 let permit = self.permits.remove(fields.need("id", Value::as_str)?);
                 let ending = Ending::of(fields)?;
                 if let Some(permit) = permit {
-                    self.finish(permit, ending);
+                    self.finish(permit, &ending);
                 }
             }
             "call" => {
                 let ending = Ending::of(fields)?;
                 if let Some(permit) = self.acquire(&mut result) {
-                    self.finish(permit, ending);
+                    self.finish(permit, &ending);
                 }
             }
             "acquire_concurrently" => {
@@ -151,7 +150,7 @@ impl Replay {
         }
     }
 
-    fn finish(&mut self, permit: Permit, ending: Ending) {
+    fn finish(&mut self, permit: Permit, ending: &Ending) {
         let now = self.now;
         let changes = self.engine.settle(permit, ending.outcome, ending.took, || now);
         self.note(changes);

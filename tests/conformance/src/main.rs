@@ -73,9 +73,9 @@ fn replay(mut args: Vec<String>) -> Result<Tally, String> {
         }
     }
     if as_json {
-        eprintln!("{tally}")
+        eprintln!("{tally}");
     } else {
-        println!("{tally}")
+        println!("{tally}");
     }
     Ok(tally)
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::word::MAX_PROBES;
-use crate::ConfigError;
+use failsoft_core::ConfigError;
 
 /// Checks settings of the builder of this name.
 #[derive(Debug, Clone, Copy)]

@@ -23,7 +23,7 @@
 //!
 //! let later = start + Duration::from_secs(1);
 //! assert!(engine.acquire(|| later).admission.is_ok_and(|permit| permit.is_probe()));
-//! # Ok::<(), breaker_layer::ConfigError>(())
+//! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 //!
 //! # Time
@@ -41,6 +41,8 @@
 mod check;
 mod half_open;
 mod inner;
+#[cfg(all(test, failsoft_loom))]
+mod loom_models;
 mod open_time;
 mod outcome;
 mod report;
@@ -188,6 +190,27 @@ impl Engine {
             _ if word.is_advisory() => None,
             _ => self.refusal_without_lock(word, || self.nanos(now())),
         }
+    }
+
+    /// How long an open circuit still refuses; none in any other state, and none once it would admit a probe. Takes no lock.
+    #[inline]
+    pub fn refuses_for(&self, now: impl Fn() -> Instant) -> Option<Duration> {
+        if self.load().state() != State::Open {
+            return None;
+        }
+        let left = self.open_until.load(Ordering::Acquire).saturating_sub(self.nanos(now()));
+        (left > 0).then(|| Duration::from_nanos(left))
+    }
+
+    /// Whether the permit is of the present period: its outcome will be booked.
+    #[inline]
+    pub fn is_current(&self, permit: &Permit) -> bool {
+        self.load().is_of(permit)
+    }
+
+    /// Counts a call that was refused by what [`would_refuse`](Self::would_refuse) said.
+    pub fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Books how a call ended. `took` matters only if [`times_calls`](Self::times_calls); it is the time to first content.

@@ -8,7 +8,7 @@ use super::open_time::{Growth, OpenTime};
 use super::outcome::Weight;
 use super::report::Mode;
 use super::window::{CountWindow, Sums, TimeWindow, Window};
-use crate::ConfigError;
+use failsoft_core::ConfigError;
 
 /// Which past calls are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub enum Probes {
 ///
 /// let settings = Settings::builder().failure_rate(0.5).min_calls(20).build()?;
 /// assert!(Settings::builder().failure_rate(f64::NAN).build().is_err());
-/// # Ok::<(), breaker_layer::ConfigError>(())
+/// # Ok::<(), failsoft_core::ConfigError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -166,7 +166,7 @@ pub struct SettingsBuilder {
     seed: Option<u64>,
 }
 
-const BUILDER: &str = "breaker settings";
+const BUILDER: &str = "BreakerLayer";
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for SettingsBuilder {

@@ -31,25 +31,25 @@ impl<'a> Expect<'a> {
 
     pub(super) fn compare(mut self, seen: &Seen<'_>) -> Result<Vec<Difference>, String> {
         let Snapshot { state, counts, .. } = seen.snapshot;
-        self.exactly("state", json!(name(state)));
-        self.exactly("rejected", json!(counts.refused));
+        self.exactly("state", &json!(name(state)));
+        self.exactly("rejected", &json!(counts.refused));
         // counters are checked in every state but open
         let counters = ["buffered", "failed", "slow", "slow_failed", "failure_rate_pct", "slow_rate_pct"];
         if state == State::Open {
-            self.fields.ignore(&counters)
+            self.fields.ignore(&counters);
         } else {
-            self.counters(&counts)
+            self.counters(&counts);
         }
         match seen.result {
             Some(result) => {
-                self.exactly("admitted", json!(result.admitted));
-                self.exactly("retry_after_ms", json!(result.retry_after.map(|left| left.as_millis())));
-                self.exactly("error", json!(result.error));
-                self.exactly("admitted_total", json!(result.admitted_total));
+                self.exactly("admitted", &json!(result.admitted));
+                self.exactly("retry_after_ms", &json!(result.retry_after.map(|left| left.as_millis())));
+                self.exactly("error", &json!(result.error));
+                self.exactly("admitted_total", &json!(result.admitted_total));
             }
             None => {
                 let all = seen.transitions.iter().map(|one| format!("{}>{}", name(one.from), name(one.to)));
-                self.exactly("transitions", json!(all.collect::<Vec<_>>()));
+                self.exactly("transitions", &json!(all.collect::<Vec<_>>()));
             }
         }
         self.fields.all_known()?;
@@ -57,17 +57,17 @@ impl<'a> Expect<'a> {
     }
 
     fn counters(&mut self, counts: &Counts) {
-        self.exactly("buffered", json!(counts.total));
-        self.exactly("failed", json!(counts.failed));
-        self.exactly("slow", json!(counts.slow));
-        self.exactly("slow_failed", json!(counts.slow_failed));
+        self.exactly("buffered", &json!(counts.total));
+        self.exactly("failed", &json!(counts.failed));
+        self.exactly("slow", &json!(counts.slow));
+        self.exactly("slow_failed", &json!(counts.slow_failed));
         self.rate("failure_rate_pct", counts.failure_rate);
         self.rate("slow_rate_pct", counts.slow_rate);
     }
 
-    fn exactly(&mut self, name: &str, got: Value) {
-        if let Some(wanted) = self.fields.get(name).filter(|wanted| **wanted != got) {
-            self.differs(name, wanted, &got);
+    fn exactly(&mut self, name: &str, got: &Value) {
+        if let Some(wanted) = self.fields.get(name).filter(|wanted| *wanted != got) {
+            self.differs(name, wanted, got);
         }
     }
 

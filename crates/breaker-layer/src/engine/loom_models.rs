@@ -1,14 +1,14 @@
 //! Every interleaving of the word, and of a transition with its first probe.
 //!
-//! `RUSTFLAGS="--cfg failsoft_loom" cargo test --release -p breaker-layer --test engine_loom`
-#![cfg(failsoft_loom)]
+//! `RUSTFLAGS="--cfg failsoft_loom" cargo test --release -p breaker-layer --lib loom`
 
 use std::time::Duration;
 
-use breaker_layer::engine::{Engine, Outcome, Over, Probes, Settings, State};
 use loom::sync::Arc;
 use loom::thread;
 use tokio::time::Instant;
+
+use super::{Engine, Outcome, Over, Probes, Settings, State};
 
 fn engine(start: Instant, probes: u32) -> Arc<Engine> {
     let settings = Settings::builder()
@@ -28,7 +28,7 @@ fn engine(start: Instant, probes: u32) -> Arc<Engine> {
 fn check(test: impl Fn(Instant) + Sync + Send + 'static) {
     let start = Instant::now();
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = model.preemption_bound.or(Some(3));
     model.check(move || test(start));
 }
 
