@@ -11,8 +11,8 @@ use crate::engine::{Engine, Mode, Over, Probes, Settings, SettingsBuilder, TripO
 use crate::table::Table;
 use crate::{BreakerLayer, Circuit, Row};
 
-/// Makes a [`BreakerLayer`]; [`build`](Self::build) checks. Ranges and defaults of what concerns the circuit stand at the methods of
-/// [`SettingsBuilder`], which have the same names.
+/// Makes a [`BreakerLayer`]; [`build`](Self::build) checks. Ranges and defaults of what concerns the circuit
+/// stand at the methods of [`SettingsBuilder`], which have the same names.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,22 +66,24 @@ impl<C> BreakerBuilder<C> {
         self
     }
 
-    /// Who says what an outcome means. Default: [`ByResponse`], for `http::Response` and `reqwest::Response`; plain values
-    /// take [`ErrorsOnly`](failsoft_core::ErrorsOnly) or [`classify_fn`](failsoft_core::classify_fn()).
+    /// Who says what an outcome means. Default: [`ByResponse`], for `http::Response` and `reqwest::Response`;
+    /// plain values take [`ErrorsOnly`](failsoft_core::ErrorsOnly) or
+    /// [`classify_fn`](failsoft_core::classify_fn()).
     pub fn classify<D>(self, classify: D) -> BreakerBuilder<D> {
         let Self { settings, name, rows, waits, .. } = self;
         BreakerBuilder { settings, name, classify, rows, waits }
     }
 
-    /// Changes what one class does to the circuit. Default: the table of the [crate](crate#what-counts). `Timeout` and `Soft` are changed kind by
-    /// kind; what the target is not to blame for stays neutral. Not for success and denials.
+    /// Changes what one class does to the circuit. Default: the table of the [crate](crate#what-counts).
+    /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral. Not
+    /// for success and denials.
     pub fn on(mut self, class: Class, row: Row) -> Self {
         self.rows.push((class, row));
         self
     }
 
-    /// Pending instead of ready while the circuit refuses, for balancers, which then ask another endpoint. Default: ready, and the call is
-    /// refused. Readiness then holds the permit. Needs tokio's timer.
+    /// Pending instead of ready while the circuit refuses, for balancers, which then ask another endpoint.
+    /// Default: ready, and the call is refused. Readiness then holds the permit. Needs tokio's timer.
     pub fn pending_while_open(mut self) -> Self {
         self.waits = true;
         self

@@ -1,6 +1,7 @@
 //! The handle on a circuit: what it is doing, and how to steer it.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::events;
 use crate::table::Table;
 use crate::waiters::Waiters;
 
-/// A handle on the circuit that the services of one [`BreakerLayer`](crate::BreakerLayer) share. Clones are the same circuit.
+/// A handle on the circuit that the services of one [`BreakerLayer`](crate::BreakerLayer) share. Clones are
+/// the same circuit.
 ///
 /// ```
 /// use breaker_layer::{BreakerLayer, engine::{Mode, State}};
@@ -94,7 +96,8 @@ impl Circuit {
         snapshot
     }
 
-    /// Switches its mode and starts over in it; calls made before count no longer. The present mode again changes nothing.
+    /// Switches its mode and starts over in it; calls made before count no longer. The present mode again
+    /// changes nothing.
     pub fn set_mode(&self, mode: Mode) {
         self.tell(self.0.engine.set_mode(mode));
     }
@@ -131,8 +134,9 @@ impl Circuit {
         self.0.engine.half_open(Instant::now()).map(|changes| self.tell(changes))
     }
 
-    /// Calls `listener` with each transition, on the thread that caused it and outside of every lock: it may use the circuit itself. It should be
-    /// quick; hand over to a channel what is not. A panic in it is logged and goes no further.
+    /// Calls `listener` with each transition, on the thread that caused it and outside of every lock: it may
+    /// use the circuit itself. It should be quick; hand over to a channel what is not. A panic in it is
+    /// logged and goes no further.
     ///
     /// Two transitions that two threads cause at once may be heard in either order: `sequence` tells.
     #[must_use = "it listens until this is dropped; `forever` keeps it"]
@@ -151,6 +155,11 @@ impl Circuit {
         &self.0.engine
     }
 
+    /// Now, in nanoseconds since the circuit's epoch, and never 0.
+    pub(crate) fn nanos(&self) -> Option<NonZeroU64> {
+        Some(NonZeroU64::MIN.saturating_add(self.0.engine.nanos(Instant::now())))
+    }
+
     pub(crate) fn table(&self) -> &Table {
         &self.0.table
     }
@@ -163,7 +172,6 @@ impl Circuit {
         self.0.name.clone()
     }
 
-    #[inline]
     pub(crate) fn acquire(&self, last_resort: bool) -> Result<Permit, Refusal> {
         let Acquired { admission, changes } = if last_resort {
             self.0.engine.acquire_as_last_resort(Instant::now)
@@ -175,7 +183,6 @@ impl Circuit {
     }
 
     /// Whether this outcome opened it.
-    #[inline]
     pub(crate) fn settle(&self, permit: Permit, outcome: Outcome, took: Duration) -> bool {
         let probe = permit.is_probe();
         let changes = self.0.engine.settle(permit, outcome, took, Instant::now);

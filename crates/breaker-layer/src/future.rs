@@ -55,41 +55,29 @@ where
                 return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
             }
         };
-        let result = match this.ticket {
-            Some(ticket) => ready!(ticket.working(|| future.poll(cx))),
-            // polled again after the end: what then happens is the inner future's to say
-            None => ready!(future.poll(cx)),
+        let Some(ticket) = this.ticket else {
+            // polled again after its body went off with the ticket: what then happens is the inner future's
+            // to say
+            return future.poll(cx).map(|result| result.map(C::Judge::bare).map_err(Into::into));
         };
-        let ticket = this.ticket.take();
-        match result {
-            Ok(response) => Poll::Ready(Ok(answered(this.classify, response, ticket))),
+        // settled in place where it can be: moving the ticket would cost more than the rest
+        match ready!(ticket.working(|| future.poll(cx))) {
+            Ok(response) => match this.classify.response(&response) {
+                Step::Now(verdict) => {
+                    ticket.settle(verdict);
+                    Poll::Ready(Ok(C::Judge::bare(response)))
+                }
+                Step::AtEnd(judge) => Poll::Ready(Ok(match this.ticket.take() {
+                    Some(ticket) => judge.follow(response, ticket),
+                    None => C::Judge::bare(response),
+                })),
+            },
             Err(error) => {
                 let error = error.into();
-                if let Some(mut ticket) = ticket {
-                    ticket.settle(this.classify.error(&*error));
-                }
+                ticket.settle(this.classify.error(&*error));
                 Poll::Ready(Err(error))
             }
         }
-    }
-}
-
-/// The verdict now, or the ticket goes with the body.
-fn answered<C, Res>(
-    classify: &C,
-    response: Res,
-    ticket: Option<Ticket>,
-) -> <C::Judge as Watch<Res>>::Out<Ticket>
-where
-    C: Classify<Res>,
-{
-    let Some(mut ticket) = ticket else { return C::Judge::bare(response) };
-    match classify.response(&response) {
-        Step::Now(verdict) => {
-            ticket.settle(verdict);
-            C::Judge::bare(response)
-        }
-        Step::AtEnd(judge) => judge.follow(response, ticket),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{Breaker, BreakerBuilder, Circuit};
 
 /// Puts a circuit breaker around services.
 ///
-/// The circuit lives in this value and is shared by all services that it and its clones make, also where a framework applies the layer
-/// again for each route. For a circuit of its own, build another layer.
+/// The circuit lives in this value and is shared by all services that it and its clones make, also where a
+/// framework applies the layer again for each route. For a circuit of its own, build another layer.
 #[derive(Clone)]
 pub struct BreakerLayer<C = ByResponse> {
     pub(crate) circuit: Circuit,

@@ -1,7 +1,7 @@
 //! A [`tower_layer::Layer`] that stops calling a target that fails: a circuit breaker.
 //!
-//! Take it in front of a target that costs time or money when it is down, such as a hosted model. It opens when too many calls
-//! fail, refuses calls while open, and lets a few probes decide when to close again.
+//! Take it in front of a target that costs time or money when it is down, such as a hosted model. It opens
+//! when too many calls fail, refuses calls while open, and lets a few probes decide when to close again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,8 +59,9 @@
 //!
 //! # Features
 //!
-//! `http` (default) follows the bodies of `http::Response`, so that a failure in the middle of a body counts; `reqwest-013` those of
-//! reqwest 0.13; `tower-05` recognises the errors of tower's own timeout and load_shed.
+//! `http` (default) follows the bodies of `http::Response`, so that a failure in the middle of a body counts;
+//! `reqwest-013` those of reqwest 0.13; `tower-05` recognises the errors of tower's own timeout and
+//! load_shed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.

@@ -7,14 +7,16 @@ use failsoft_core::{BoxError, ByResponse, Call, Class, Classify, Denier, Fault, 
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::engine::{Refusal, State};
+use crate::engine::{Permit, Refusal, State};
+use crate::ticket::Starting;
 use crate::waiters::Wait;
 use crate::{Circuit, ResponseFuture, Ticket};
 
 /// A service behind a circuit breaker; made by [`BreakerLayer`](crate::BreakerLayer).
 ///
-/// While the circuit refuses, it is ready at once, without asking the inner service, and the call fails with a
-/// [`Fault`] of [`Class::Denied`]. `poll_ready` never fails for that: an error there would end the service for good.
+/// While the circuit refuses, it is ready at once, without asking the inner service, and the call fails with
+/// a [`Fault`] of [`Class::Denied`]. `poll_ready` never fails for that: an error there would end the service
+/// for good.
 pub struct Breaker<S, C = ByResponse> {
     inner: S,
     circuit: Circuit,
@@ -63,7 +65,8 @@ impl<S, C> Breaker<S, C> {
         self.inner
     }
 
-    /// Whether a call would be refused now. One marked as a last resort is let through to the call, unless forced open.
+    /// Whether a call would be refused now. One marked as a last resort is let through to the call, unless
+    /// forced open.
     #[inline]
     fn would_refuse(&self) -> Option<Refusal> {
         let refusal = self.circuit.engine().would_refuse(Instant::now)?;
@@ -71,11 +74,24 @@ impl<S, C> Breaker<S, C> {
         (!last_resort).then_some(refusal)
     }
 
-    #[inline]
-    fn acquire(&self) -> Result<Ticket, Refusal> {
+    fn acquire(&self) -> Result<Permit, Refusal> {
         let engine = self.circuit.engine();
         let last_resort = engine.would_refuse(Instant::now).is_some() && Call::is_marked(Mark::LastResort);
-        self.circuit.acquire(last_resort).map(|permit| Ticket::reserved(self.circuit.clone(), permit))
+        self.circuit.acquire(last_resort)
+    }
+
+    /// What is not simply closed: what was said at readiness holds, else the circuit is asked now.
+    #[cold]
+    fn admission(&mut self) -> Result<Permit, Refusal> {
+        match std::mem::replace(&mut self.asked, Asked::Nothing) {
+            Asked::Nothing => self.acquire(),
+            // unless the circuit changed since
+            Asked::Reserved(ticket) => ticket.take_current().map_or_else(|| self.acquire(), Ok),
+            Asked::Refused(refusal) => {
+                self.circuit.engine().count_refused();
+                Err(refusal)
+            }
+        }
     }
 }
 
@@ -95,8 +111,8 @@ impl<S: Clone, C> Breaker<S, C> {
         self.asked = Asked::Nothing;
         loop {
             if self.would_refuse().is_none() {
-                if let Ok(ticket) = self.acquire() {
-                    self.asked = Asked::Reserved(ticket);
+                if let Ok(permit) = self.acquire() {
+                    self.asked = Asked::Reserved(Ticket::reserve(self.circuit.clone(), permit));
                     self.wait.iter_mut().for_each(Wait::end);
                     return Poll::Ready(());
                 }
@@ -141,43 +157,36 @@ where
 
     #[inline]
     fn call(&mut self, request: Req) -> ResponseFuture<S::Future, C> {
-        let admission = match std::mem::replace(&mut self.asked, Asked::Nothing) {
-            Asked::Nothing => self.acquire(),
-            Asked::Reserved(ticket) if ticket.is_current() => Ok(ticket),
-            // the circuit changed since
-            Asked::Reserved(_) => self.acquire(),
-            Asked::Refused(refusal) => {
-                self.circuit.engine().count_refused();
-                Err(refusal)
-            }
+        let closed = match self.asked {
+            Asked::Nothing => self.circuit.engine().acquire_if_closed(),
+            Asked::Refused(_) | Asked::Reserved(_) => None,
         };
-        match admission {
-            Ok(ticket) => {
+        match closed.map_or_else(|| self.admission(), Ok) {
+            Ok(permit) => {
                 self.polled = false;
-                let mut ticket = ticket.begin();
-                let future = ticket.working(|| self.inner.call(request));
-                ResponseFuture::called(future, self.classify.clone(), ticket)
+                let starting = Starting::new(&self.circuit, permit);
+                let future = self.inner.call(request);
+                ResponseFuture::called(future, self.classify.clone(), starting.ticket())
             }
             Err(refusal) => {
                 self.release();
                 self.circuit.refused(&refusal);
-                ResponseFuture::refused(fault(&self.circuit, &refusal).into(), self.classify.clone())
+                ResponseFuture::refused(fault(&self.circuit, &refusal), self.classify.clone())
             }
         }
     }
 }
 
 #[cold]
-fn fault(circuit: &Circuit, refusal: &Refusal) -> Fault {
+fn fault(circuit: &Circuit, refusal: &Refusal) -> BoxError {
     let verdict = Verdict::of(Class::Denied(Denier::Circuit)).with_advice(refusal.retry_after);
     let message = match refusal.state {
         State::HalfOpen => "the circuit is probing",
         State::ForcedOpen => "the circuit is forced open",
         _ => "the circuit is open",
     };
-    Fault::with_verdict(verdict, env!("CARGO_PKG_NAME"))
-        .with_target_if(circuit.target())
-        .with_message(message)
+    let fault = Fault::with_verdict(verdict, env!("CARGO_PKG_NAME"));
+    fault.with_target_if(circuit.target()).with_message(message).into()
 }
 
 impl<S: Clone, C: Clone> Clone for Breaker<S, C> {

@@ -52,7 +52,8 @@ impl Table {
         if class.is_denied() {
             return Outcome::Neutral;
         }
-        // a caller in too much of a hurry, a limit of our own: nothing that the target did, no more than a dropped call
+        // a caller in too much of a hurry, a limit of our own: nothing that the target did, no more than a
+        // dropped call
         let not_the_target = class.blame() == Blame::Target && verdict.blame() != Blame::Target;
         if class == Class::Cancelled || not_the_target {
             return if content_seen { Outcome::Neutral } else { Outcome::Cancelled };

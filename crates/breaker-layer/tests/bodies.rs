@@ -1,6 +1,8 @@
 //! Bodies: the verdict comes at their end, latency is the time to first content.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -30,12 +32,12 @@ enum Then {
 
 /// A body that follows a script.
 struct Scripted {
-    script: std::vec::IntoIter<Then>,
+    script: VecDeque<Then>,
     next: Option<(Then, Pin<Box<Sleep>>)>,
 }
 
 fn scripted(script: &[Then]) -> Scripted {
-    Scripted { script: script.to_vec().into_iter(), next: None }
+    Scripted { script: script.iter().copied().collect(), next: None }
 }
 
 impl Body for Scripted {
@@ -47,7 +49,7 @@ impl Body for Scripted {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.next.is_none() {
-            let Some(then) = self.script.next() else { return Poll::Ready(None) };
+            let Some(then) = self.script.pop_front() else { return Poll::Ready(None) };
             let after = match then {
                 Then::Data(after) | Then::Fail(after) => after,
                 Then::Hang => Duration::from_secs(86_400),
@@ -191,7 +193,7 @@ async fn statuses_count_by_the_class_table() {
     for (status, total, failed) in table {
         let layer = touchy().failures(2).build().unwrap();
         let service = tower::service_fn(move |_: Request<()>| async move {
-            Ok::<_, http::Error>(Response::builder().status(status).body(Full::<Bytes>::from("x"))?)
+            Response::builder().status(status).body(Full::<Bytes>::from("x"))
         });
         let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
         response.into_body().collect().await.unwrap();
@@ -206,7 +208,7 @@ async fn advice_in_headers_is_obeyed_and_a_spent_quota_opens_at_once() {
         let layer = touchy().build().unwrap();
         let service = tower::service_fn(move |_: Request<()>| async move {
             let builder = Response::builder().status(status).header("retry-after", retry_after);
-            Ok::<_, http::Error>(builder.body(Full::<Bytes>::from("x"))?)
+            builder.body(Full::<Bytes>::from("x"))
         });
         layer.layer(service).oneshot(Request::new(())).await.unwrap();
         assert_eq!(layer.circuit().time_left(), Some(seconds * SECOND), "{status}");

@@ -1,5 +1,6 @@
 //! Faults that circuit breakers have had, each impossible here.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! The engine beside a slow, obvious model of it, over random schedules.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod model;
 
@@ -168,7 +169,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_does_what_the_model_does(plan in Plan::any(), steps in steps()) {

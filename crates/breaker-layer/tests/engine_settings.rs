@@ -1,5 +1,6 @@
 //! What `build()` refuses, and that it says why.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
 

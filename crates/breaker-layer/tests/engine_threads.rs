@@ -1,5 +1,6 @@
 //! Real threads: bounds that hold whatever the interleaving.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

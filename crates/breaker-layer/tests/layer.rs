@@ -1,5 +1,6 @@
 //! The layer as a caller sees it: readiness, admission, and who gets what back.
 #![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

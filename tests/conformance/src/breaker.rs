@@ -1,4 +1,5 @@
-//! Kind `breaker`: a config, steps on a test clock, wanted states and admissions; replayed through the pure engine.
+//! Kind `breaker`: a config, steps on a test clock, wanted states and admissions; replayed through the pure
+//! engine.
 
 mod config;
 mod expect;

@@ -1,8 +1,8 @@
 //! Replays the language-neutral cases through the crates' public API.
 //!
-//! `cargo run -q -p conformance -- KIND PATH [--json]` prints a line for each case that fails (id, step, wanted, got), ends with
-//! `N passed, N failed, N skipped`, and exits 1 if any failed. With `--json` there is one object a case on the
-//! standard output instead, and the last line goes to the standard error.
+//! `cargo run -q -p conformance -- KIND PATH [--json]` prints a line for each case that fails (id, step,
+//! wanted, got), ends with `N passed, N failed, N skipped`, and exits 1 if any failed. With `--json` there is
+//! one object a case on the standard output instead, and the last line goes to the standard error.
 
 mod breaker;
 mod case;

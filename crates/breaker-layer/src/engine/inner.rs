@@ -1,45 +1,45 @@
-//! The locked half of the engine: every change of state is made here.
+//! The locked half of the engine: calls that come and end, and time that passes.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::half_open::Tally;
 use super::outcome::Outcome;
-use super::report::{Changes, Counts, Mode, Reason, Snapshot, State, Transition};
+use super::report::{Changes, Counts, Mode, Reason, Snapshot, State};
 use super::settings::{Settings, TripOn};
 use super::sync::{MutexGuard, Ordering};
 use super::window::{Sample, Sums, Window};
 use super::word::{Kind, Permit, Word};
-use super::{Engine, InvalidTransition, Refusal};
+use super::{Engine, Refusal};
 
 /// What the lock guards.
 #[derive(Debug)]
 pub(super) struct Inner {
-    window: Window,
+    pub(super) window: Window,
     /// Failures in a row, in thousandths.
-    streak: u64,
+    pub(super) streak: u64,
     /// Rate limits in a row without advice.
-    rate_limited: u32,
-    tally: Tally,
+    pub(super) rate_limited: u32,
+    pub(super) tally: Tally,
     /// Openings in a row without closing in between.
-    openings: u32,
+    pub(super) openings: u32,
     /// Half-open periods in a row that failed.
-    failed_half_opens: u32,
+    pub(super) failed_half_opens: u32,
     /// The farthest end of advice heard since it was last closed.
-    advised_until: u64,
+    pub(super) advised_until: u64,
     /// `Engine::refused` when the state was entered.
-    refused_before: u64,
+    pub(super) refused_before: u64,
     /// Observe-only has told that it would have opened.
-    would_have_opened: bool,
+    pub(super) would_have_opened: bool,
     /// Permits of earlier generations are of before a reset or a change of mode.
-    first_generation: u64,
-    last_resort: LastResort,
-    random: fastrand::Rng,
+    pub(super) first_generation: u64,
+    pub(super) last_resort: LastResort,
+    pub(super) random: fastrand::Rng,
 }
 
 /// The slots for last-resort calls. They have a lease as well: if calls never end, the slots come back.
 #[derive(Debug, Default)]
-struct LastResort {
+pub(super) struct LastResort {
     running: u32,
     round: u8,
     lease_until: u64,
@@ -87,8 +87,8 @@ pub(super) fn mode_of(word: Word) -> Mode {
 
 /// The engine while its lock is held, and the changes made meanwhile.
 pub(super) struct Locked<'a> {
-    engine: &'a Engine,
-    inner: MutexGuard<'a, Inner>,
+    pub(super) engine: &'a Engine,
+    pub(super) inner: MutexGuard<'a, Inner>,
     pub(super) changes: Changes,
 }
 
@@ -278,7 +278,8 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// A call of an earlier period, or of the last resort, ended while open: it decides nothing, but what the server asks for counts.
+    /// A call of an earlier period, or of the last resort, ended while open: it decides nothing, but what the
+    /// server asks for counts.
     fn settle_late(&mut self, permit: &Permit, outcome: Outcome, now: &mut dyn FnMut() -> u64) {
         let Some(advice) = outcome.advice() else { return };
         if advice < self.engine.settings.hold_from || permit.generation() < self.inner.first_generation {
@@ -299,8 +300,8 @@ impl<'a> Locked<'a> {
 
     /// A half-open period that came to no decision opens when its lease ended, not when somebody notices.
     ///
-    /// Unless all its probes came back good and it only waits for more calls: nothing is lost then, and a target that is well
-    /// but seldom called would never be let close.
+    /// Unless all its probes came back good and it only waits for more calls: nothing is lost then, and a
+    /// target that is well but seldom called would never be let close.
     pub(super) fn end_lease(&mut self, now: u64) {
         let ended = self.engine.lease_until.load(Ordering::Relaxed);
         let word = self.word();
@@ -326,127 +327,6 @@ impl<'a> Locked<'a> {
         }
     }
 
-    // ===== somebody asks for it =====
-
-    pub(super) fn reset(&mut self) {
-        let advisory = self.word().is_advisory();
-        self.start_over(State::Closed, advisory, Reason::Reset);
-    }
-
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        let word = self.word();
-        if mode_of(word) != mode {
-            let (state, advisory) = state_of(mode, word.is_advisory());
-            self.start_over(state, advisory, Reason::ModeChanged);
-        }
-    }
-
-    pub(super) fn allows_by_hand(&self, to: State) -> Result<(), InvalidTransition> {
-        match self.word().state() {
-            State::ObserveOnly => Err(InvalidTransition { from: State::ObserveOnly, to }),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn open_by_hand(&mut self, open_for: Option<Duration>, now: u64) {
-        self.inner.openings = self.inner.openings.saturating_add(1);
-        let open_for = open_for.unwrap_or_else(|| self.open_time());
-        self.enter_open(Reason::ByHand, now, now.saturating_add(nanos(open_for)));
-    }
-
-    pub(super) fn half_open_by_hand(&mut self, now: u64) {
-        self.enter_half_open(Reason::ByHand, now, 0);
-    }
-
-    // ===== states are entered =====
-
-    fn open_because(&mut self, reason: Reason, now: u64) {
-        self.inner.openings = self.inner.openings.saturating_add(1);
-        let settings = &self.engine.settings;
-        let open_for = match reason {
-            // just until the advice is over: the server knows
-            Reason::RateLimited => Duration::ZERO,
-            Reason::AtOnce => {
-                let least = settings.open.spread(settings.at_once, self.inner.random.f64());
-                self.open_time().max(least)
-            }
-            _ => self.open_time(),
-        };
-        let until = now.saturating_add(nanos(open_for)).max(self.inner.advised_until);
-        self.enter_open(reason, now, until);
-    }
-
-    fn open_time(&mut self) -> Duration {
-        let random = self.inner.random.f64();
-        self.engine.settings.open.after(self.inner.openings, self.inner.failed_half_opens, random)
-    }
-
-    fn enter_open(&mut self, reason: Reason, now: u64, until: u64) {
-        self.engine.open_until.store(until, Ordering::Release);
-        self.enter_for(State::Open, reason, Some(Duration::from_nanos(until.saturating_sub(now))));
-    }
-
-    fn enter_half_open(&mut self, reason: Reason, now: u64, probes: u32) {
-        self.start_lease(now);
-        let word = self.word();
-        let next = word.next(State::HalfOpen, word.is_advisory()).with_probes(probes);
-        self.change(word, next, reason, None);
-    }
-
-    fn start_lease(&self, now: u64) {
-        let until = now.saturating_add(nanos(self.engine.settings.lease));
-        self.engine.lease_until.store(until, Ordering::Release);
-    }
-
-    fn enter(&mut self, state: State, reason: Reason) {
-        self.enter_for(state, reason, None);
-    }
-
-    fn enter_for(&mut self, state: State, reason: Reason, open_for: Option<Duration>) {
-        let word = self.word();
-        self.change(word, word.next(state, word.is_advisory()), reason, open_for);
-    }
-
-    fn start_over(&mut self, state: State, advisory: bool, reason: Reason) {
-        let word = self.word();
-        let next = word.next(state, advisory);
-        self.change(word, next, reason, None);
-        self.inner.first_generation = next.generation();
-    }
-
-    /// The only place where the state changes.
-    fn change(&mut self, from: Word, to: Word, reason: Reason, open_for: Option<Duration>) {
-        let inner = &mut *self.inner;
-        let openings_at_end = inner.openings;
-        if !matches!(to.state(), State::Open | State::HalfOpen) {
-            inner.openings = 0;
-            inner.failed_half_opens = 0;
-            inner.advised_until = 0;
-        }
-        self.tell(from.state(), to, reason, open_for, openings_at_end);
-        let inner = &mut *self.inner;
-        inner.window.clear();
-        inner.tally = Tally::default();
-        inner.streak = 0;
-        inner.rate_limited = 0;
-        inner.would_have_opened = false;
-        inner.refused_before = self.engine.refused.load(Ordering::Relaxed);
-        self.store(to);
-    }
-
-    fn tell(&mut self, from: State, to: Word, reason: Reason, open_for: Option<Duration>, openings: u32) {
-        let counts = self.counts();
-        self.changes.push(Transition {
-            sequence: to.generation(),
-            from,
-            to: to.state(),
-            reason,
-            counts,
-            consecutive_openings: openings,
-            open_for,
-        });
-    }
-
     // ===== numbers =====
 
     pub(super) fn snapshot(&mut self, now: u64) -> Snapshot {
@@ -469,7 +349,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         let sums = match self.word().state() {
             State::Closed | State::ObserveOnly => self.inner.window.sums(),
             State::HalfOpen => self.inner.tally.sums,
@@ -493,11 +373,11 @@ impl<'a> Locked<'a> {
 
     // ===== the word =====
 
-    fn word(&self) -> Word {
+    pub(super) fn word(&self) -> Word {
         Word(self.engine.word.load(Ordering::Relaxed))
     }
 
-    fn store(&self, word: Word) {
+    pub(super) fn store(&self, word: Word) {
         self.engine.word.store(word.0, Ordering::Release);
     }
 
@@ -523,6 +403,6 @@ fn rate_reached(threshold: Option<u64>, least: u64, part: u64, total: u64) -> bo
     })
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,14 +1,20 @@
 //! The circuit breaker as a pure state machine: no I/O, no timer, no task, and time comes in as an argument.
 //!
-//! Take this where the [`tower::Layer`](crate) does not fit: around something that is not a `Service`. A call takes a [`Permit`] with
-//! [`Engine::acquire`] and gives it back with its [`Outcome`] to [`Engine::settle`]; both return the [`Transition`]s that they caused, each with its reason.
+//! Take this where the [`tower::Layer`](crate) does not fit: around something that is not a `Service`. A call
+//! takes a [`Permit`] with [`Engine::acquire`] and gives it back with its [`Outcome`] to [`Engine::settle`];
+//! both return the [`Transition`]s that they caused, each with its reason.
 //!
 //! ```
 //! use std::time::Duration;
 //! use breaker_layer::engine::{Engine, Outcome, Over, Reason, Settings, State};
 //! use tokio::time::Instant;
 //!
-//! let settings = Settings::builder().over(Over::Calls(4)).min_calls(4).open_time(Duration::from_secs(1)).jitter(0.0).build()?;
+//! let settings = Settings::builder()
+//!     .over(Over::Calls(4))
+//!     .min_calls(4)
+//!     .open_time(Duration::from_secs(1))
+//!     .jitter(0.0)
+//!     .build()?;
 //! let start = Instant::now();
 //! let engine = Engine::new(settings, start);
 //!
@@ -28,16 +34,19 @@
 //!
 //! # Time
 //!
-//! A clock read costs more than all the rest, so `now` is a closure that is called only where a rule needs it: never on
-//! the way through a closed circuit over the last N calls. Time that goes back books into the newest bucket. States change when
-//! somebody looks: the end of a lease, noticed late, counts from when it was.
+//! A clock read costs more than all the rest, so `now` is a closure that is called only where a rule needs
+//! it: never on the way through a closed circuit over the last N calls. Time that goes back books into the
+//! newest bucket. States change when somebody looks: the end of a lease, noticed late, counts from when it
+//! was.
 //!
 //! # Cost
 //!
-//! The way through a closed circuit is one atomic load; settling is one more if the last N calls were all good, and a
-//! short lock else. Every step is O(1) in the number of calls; a time window costs one step for each bucket that has
-//! passed, at most as many as there are.
+//! The way through a closed circuit is one atomic load; settling is one more if the last N calls were all
+//! good, and a short lock else. Every step is O(1) in the number of calls; a time window costs one step for
+//! each bucket that has passed, at most as many as there are.
 
+mod builder;
+mod change;
 mod check;
 mod half_open;
 mod inner;
@@ -61,9 +70,10 @@ use self::inner::{Inner, Locked};
 use self::sync::{AtomicU64, Mutex, Ordering};
 use self::word::{Kind, Word};
 
+pub use self::builder::SettingsBuilder;
 pub use self::outcome::{Outcome, Weight};
 pub use self::report::{Changes, Counts, Mode, Reason, Snapshot, State, Transition};
-pub use self::settings::{Over, Probes, Settings, SettingsBuilder, TripOn};
+pub use self::settings::{Over, Probes, Settings, TripOn};
 pub use self::word::Permit;
 
 /// A circuit breaker's state machine; shared by reference, all methods take `&self`.
@@ -132,7 +142,8 @@ impl fmt::Display for InvalidTransition {
 impl std::error::Error for InvalidTransition {}
 
 impl Engine {
-    /// A closed circuit, or one in the settings' mode. Times before `epoch` count as `epoch`; buckets of a time window start at it.
+    /// A closed circuit, or one in the settings' mode. Times before `epoch` count as `epoch`; buckets of a
+    /// time window start at it.
     pub fn new(settings: impl Into<Arc<Settings>>, epoch: Instant) -> Self {
         let settings = settings.into();
         let (state, advisory) = inner::state_of(settings.mode, false);
@@ -169,8 +180,8 @@ impl Engine {
         }
     }
 
-    /// Asks to make a call that has nowhere else to go: an open or probing circuit lets a few pass at once, as the settings say. Their
-    /// outcomes decide nothing. A circuit forced open refuses them too.
+    /// Asks to make a call that has nowhere else to go: an open or probing circuit lets a few pass at once,
+    /// as the settings say. Their outcomes decide nothing. A circuit forced open refuses them too.
     #[inline]
     pub fn acquire_as_last_resort(&self, now: impl Fn() -> Instant) -> Acquired {
         let word = self.load();
@@ -180,8 +191,8 @@ impl Engine {
         }
     }
 
-    /// Whether a call would be refused now, without asking for one: nothing is taken, nothing changes, and a last resort is not
-    /// looked at.
+    /// Whether a call would be refused now, without asking for one: nothing is taken, nothing changes, and a
+    /// last resort is not looked at.
     #[inline]
     pub fn would_refuse(&self, now: impl Fn() -> Instant) -> Option<Refusal> {
         let word = self.load();
@@ -192,7 +203,8 @@ impl Engine {
         }
     }
 
-    /// How long an open circuit still refuses; none in any other state, and none once it would admit a probe. Takes no lock.
+    /// How long an open circuit still refuses; none in any other state, and none once it would admit a probe.
+    /// Takes no lock.
     #[inline]
     pub fn refuses_for(&self, now: impl Fn() -> Instant) -> Option<Duration> {
         if self.load().state() != State::Open {
@@ -213,10 +225,11 @@ impl Engine {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Books how a call ended. `took` matters only if [`times_calls`](Self::times_calls); it is the time to first content.
+    /// Books how a call ended. `took` matters only if [`times_calls`](Self::times_calls); it is the time to
+    /// first content.
     ///
-    /// A permit of an earlier period books nothing, whatever happened; but advice that arrives late still prolongs the time
-    /// of an open circuit, and never shortens it.
+    /// A permit of an earlier period books nothing, whatever happened; but advice that arrives late still
+    /// prolongs the time of an open circuit, and never shortens it.
     #[inline]
     #[allow(clippy::needless_pass_by_value)] // taken, so that it is settled once
     pub fn settle(
@@ -249,7 +262,8 @@ impl Engine {
         locked.changes
     }
 
-    /// Brings the state up to `now`: a half-open period whose lease has ended opens. Only for observers; calls do it themselves.
+    /// Brings the state up to `now`: a half-open period whose lease has ended opens. Only for observers;
+    /// calls do it themselves.
     pub fn refresh(&self, now: Instant) -> Changes {
         if self.load().state() != State::HalfOpen {
             return Changes::default();
@@ -259,7 +273,8 @@ impl Engine {
         locked.changes
     }
 
-    /// The state as it was left by the last step. [`refresh`](Self::refresh) first where the end of a lease matters.
+    /// The state as it was left by the last step. [`refresh`](Self::refresh) first where the end of a lease
+    /// matters.
     #[inline]
     pub fn state(&self) -> State {
         self.load().state()
@@ -321,8 +336,21 @@ impl Engine {
         Word(self.word.load(Ordering::Acquire))
     }
 
+    /// The permit of a call through a closed circuit: one load. None where there is more to ask.
+    #[inline]
+    pub(crate) fn acquire_if_closed(&self) -> Option<Permit> {
+        let word = self.load();
+        matches!(word.state(), State::Closed | State::ObserveOnly).then(|| word.permit(Kind::Counted))
+    }
+
+    /// Whether a success of this permit, quick enough, changes nothing: one load.
+    #[inline]
+    pub(crate) fn is_clean_for(&self, permit: &Permit) -> bool {
+        self.load().is_clean_for(permit)
+    }
+
     /// Nanoseconds since the epoch: enough for 584 years.
-    fn nanos(&self, now: Instant) -> u64 {
+    pub(crate) fn nanos(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 

@@ -37,8 +37,8 @@ impl OpenTime {
         self.spread(nominal, random)
     }
 
-    /// Adds up to `jitter` of itself, from so far below the cap that it does not pass it: circuits that have grown to the cap are
-    /// spread as well.
+    /// Adds up to `jitter` of itself, from so far below the cap that it does not pass it: circuits that have
+    /// grown to the cap are spread as well.
     pub(super) fn spread(&self, nominal: Duration, random: f64) -> Duration {
         if self.jitter == 0.0 {
             return nominal;

@@ -15,8 +15,8 @@ pub enum Outcome {
         /// A floor for the open time, should it open.
         advice: Option<Duration>,
     },
-    /// The target asked for fewer calls: neutral for rates, but a failed probe. Opens until the advice is over if that is long
-    /// enough, or after some in a row without advice.
+    /// The target asked for fewer calls: neutral for rates, but a failed probe. Opens until the advice is
+    /// over if that is long enough, or after some in a row without advice.
     RateLimited {
         /// How long.
         advice: Option<Duration>,
@@ -30,8 +30,8 @@ pub enum Outcome {
     Alive,
     /// Says nothing of the target: gives a probe back.
     Neutral,
-    /// Dropped by the caller before the target showed anything. Neutral, but slow if it lasted longer than the slow limit:
-    /// else a timeout outside of the breaker would hide every hung call from it.
+    /// Dropped by the caller before the target showed anything. Neutral, but slow if it lasted longer than
+    /// the slow limit: else a timeout outside of the breaker would hide every hung call from it.
     Cancelled,
 }
 
@@ -58,9 +58,9 @@ impl Outcome {
 
 /// How much a failure weighs: above 0, up to 1, kept in thousandths.
 ///
-/// The weight counts everywhere: in rates (weights by calls), in counts and in streaks. At a weight of 0.6 a rule of 3 failures, or of
-/// 3 in a row, is met by 5 soft failures. Only a half-open period that is decided by counts takes every failure as a whole
-/// one: a probe that answers wrongly is not a good one.
+/// The weight counts everywhere: in rates (weights by calls), in counts and in streaks. At a weight of 0.6 a
+/// rule of 3 failures, or of 3 in a row, is met by 5 soft failures. Only a half-open period that is decided
+/// by counts takes every failure as a whole one: a probe that answers wrongly is not a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u16);
 

@@ -123,8 +123,9 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One change of state, or one of three things worth telling that leave the state as it is (`from == to`): a reset while
-/// closed, a switch between enforcing and advisory, and the first time an observe-only circuit would have opened.
+/// One change of state, or one of three things worth telling that leave the state as it is (`from == to`): a
+/// reset while closed, a switch between enforcing and advisory, and the first time an observe-only circuit
+/// would have opened.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Transition {
@@ -163,7 +164,8 @@ impl fmt::Display for Transition {
 
 /// The transitions that one step caused, in order: mostly none, at most two.
 ///
-/// Two when a call finds a half-open period whose lease has ended and whose following open time is over as well.
+/// Two when a call finds a half-open period whose lease has ended and whose following open time is over as
+/// well.
 #[derive(Debug, Default, PartialEq)]
 #[must_use = "listeners want to hear of transitions"]
 pub struct Changes(Option<Box<(Transition, Option<Transition>)>>);
@@ -196,7 +198,8 @@ impl IntoIterator for Changes {
     }
 }
 
-/// What a circuit has counted: of its window while closed or observing, of its probes while half-open, nothing while open.
+/// What a circuit has counted: of its window while closed or observing, of its probes while half-open,
+/// nothing while open.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Counts {

@@ -5,8 +5,8 @@
 //!       generation (39)    | probes taken (20)| advisory | clean | state
 //! ```
 //!
-//! Every write happens under the engine's lock; readers only load. The generation grows with each transition, mode
-//! change and reset, so one comparison tells whether a ticket is of the present period.
+//! Every write happens under the engine's lock; readers only load. The generation grows with each transition,
+//! mode change and reset, so one comparison tells whether a ticket is of the present period.
 
 use std::num::NonZeroU64;
 
@@ -71,8 +71,8 @@ impl Word {
         Self(if clean { self.0 | CLEAN } else { self.0 & !CLEAN })
     }
 
-    /// Whether a success of this permit changes nothing: closed, of this generation, and the window is full of nothing
-    /// but successes.
+    /// Whether a success of this permit changes nothing: closed, of this generation, and the window is full
+    /// of nothing but successes.
     #[inline]
     pub(super) fn is_clean_for(self, permit: &Permit) -> bool {
         self.0 & (STATE_MASK | CLEAN) == CLEAN && self.is_of(permit) && permit.kind() == Kind::Counted
@@ -116,9 +116,9 @@ pub(super) enum Kind {
 
 /// The right to make one call, and the ticket by which its outcome is booked: one word.
 ///
-/// Give it back with [`Engine::settle`](super::Engine::settle), exactly once; a call that came to nothing settles as
-/// [`Outcome::Cancelled`](super::Outcome::Cancelled). A permit that is lost holds its probe until the lease of the half-open
-/// period ends.
+/// Give it back with [`Engine::settle`](super::Engine::settle), exactly once; a call that came to nothing
+/// settles as [`Outcome::Cancelled`](super::Outcome::Cancelled). A permit that is lost holds its probe until
+/// the lease of the half-open period ends.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a permit must be settled, or its probe is held until the lease ends"]
 pub struct Permit(NonZeroU64);

@@ -450,7 +450,7 @@ impl Model {
             _ if fails_at_once => {}
             Outcome::Success | Outcome::Alive => self.record(0, slow, now),
             Outcome::Failure { weight, .. } => {
-                self.record((f64::from(weight) * 1000.0).round() as u64, slow, now)
+                self.record((f64::from(weight) * 1000.0).round() as u64, slow, now);
             }
             Outcome::RateLimited { .. } => self.record(1000, slow, now),
             Outcome::Cancelled if slow => self.record(0, true, now),
