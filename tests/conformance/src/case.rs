@@ -100,7 +100,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A JSON object of which every field must be asked for: a field that nobody asked for is an error, never ignored.
+/// A JSON object of which every field must be asked for: a field that nobody asked for is an error, never
+/// ignored.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     at: String,

@@ -1,9 +1,10 @@
 //! Replays the language-neutral cases through the crates' public API.
 //!
-//! `cargo run -q -p conformance -- KIND PATH [--json]` prints a line for each case that fails (id, step, wanted, got), ends with
-//! `N passed, N failed, N skipped`, and exits 1 if any failed. With `--json` there is one object a case on the
-//! standard output instead, and the last line goes to the standard error.
+//! `cargo run -q -p conformance -- KIND PATH [--json]` prints a line for each case that fails (id, step,
+//! wanted, got), ends with `N passed, N failed, N skipped`, and exits 1 if any failed. With `--json` there is
+//! one object a case on the standard output instead, and the last line goes to the standard error.
 
+mod breaker;
 mod case;
 mod not_yet;
 mod retry;
@@ -25,7 +26,10 @@ struct Kind {
 }
 
 /// Every kind that can be replayed. A new one is a module and a line.
-const KINDS: &[Kind] = &[Kind { name: "retry", load: json_lines, run: retry::run }];
+const KINDS: &[Kind] = &[
+    Kind { name: "breaker", load: json_lines, run: breaker::run },
+    Kind { name: "retry", load: json_lines, run: retry::run },
+];
 
 fn main() -> ExitCode {
     match replay(std::env::args().skip(1).collect()) {

@@ -1,0 +1,140 @@
+//! Every change of state is made here, with its reason.
+
+use std::time::Duration;
+
+use super::InvalidTransition;
+use super::half_open::Tally;
+use super::inner::{Locked, mode_of, nanos, state_of};
+use super::report::{Mode, Reason, State, Transition};
+use super::sync::Ordering;
+use super::word::Word;
+
+impl Locked<'_> {
+    // ===== somebody asks for it =====
+
+    pub(super) fn reset(&mut self) {
+        let advisory = self.word().is_advisory();
+        self.start_over(State::Closed, advisory, Reason::Reset);
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        let word = self.word();
+        if mode_of(word) != mode {
+            let (state, advisory) = state_of(mode, word.is_advisory());
+            self.start_over(state, advisory, Reason::ModeChanged);
+        }
+    }
+
+    pub(super) fn allows_by_hand(&self, to: State) -> Result<(), InvalidTransition> {
+        match self.word().state() {
+            State::ObserveOnly => Err(InvalidTransition { from: State::ObserveOnly, to }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn open_by_hand(&mut self, open_for: Option<Duration>, now: u64) {
+        self.inner.openings = self.inner.openings.saturating_add(1);
+        let open_for = open_for.unwrap_or_else(|| self.open_time());
+        self.enter_open(Reason::ByHand, now, now.saturating_add(nanos(open_for)));
+    }
+
+    pub(super) fn half_open_by_hand(&mut self, now: u64) {
+        self.enter_half_open(Reason::ByHand, now, 0);
+    }
+
+    // ===== states are entered =====
+
+    pub(super) fn open_because(&mut self, reason: Reason, now: u64) {
+        self.inner.openings = self.inner.openings.saturating_add(1);
+        let settings = &self.engine.settings;
+        let open_for = match reason {
+            // just until the advice is over: the server knows
+            Reason::RateLimited => Duration::ZERO,
+            Reason::AtOnce => {
+                let least = settings.open.spread(settings.at_once, self.inner.random.f64());
+                self.open_time().max(least)
+            }
+            _ => self.open_time(),
+        };
+        let until = now.saturating_add(nanos(open_for)).max(self.inner.advised_until);
+        self.enter_open(reason, now, until);
+    }
+
+    pub(super) fn open_time(&mut self) -> Duration {
+        let random = self.inner.random.f64();
+        self.engine.settings.open.after(self.inner.openings, self.inner.failed_half_opens, random)
+    }
+
+    pub(super) fn enter_open(&mut self, reason: Reason, now: u64, until: u64) {
+        self.engine.open_until.store(until, Ordering::Release);
+        self.enter_for(State::Open, reason, Some(Duration::from_nanos(until.saturating_sub(now))));
+    }
+
+    pub(super) fn enter_half_open(&mut self, reason: Reason, now: u64, probes: u32) {
+        self.start_lease(now);
+        let word = self.word();
+        let next = word.next(State::HalfOpen, word.is_advisory()).with_probes(probes);
+        self.change(word, next, reason, None);
+    }
+
+    pub(super) fn start_lease(&self, now: u64) {
+        let until = now.saturating_add(nanos(self.engine.settings.lease));
+        self.engine.lease_until.store(until, Ordering::Release);
+    }
+
+    pub(super) fn enter(&mut self, state: State, reason: Reason) {
+        self.enter_for(state, reason, None);
+    }
+
+    fn enter_for(&mut self, state: State, reason: Reason, open_for: Option<Duration>) {
+        let word = self.word();
+        self.change(word, word.next(state, word.is_advisory()), reason, open_for);
+    }
+
+    fn start_over(&mut self, state: State, advisory: bool, reason: Reason) {
+        let word = self.word();
+        let next = word.next(state, advisory);
+        self.change(word, next, reason, None);
+        self.inner.first_generation = next.generation();
+    }
+
+    /// The only place where the state changes.
+    fn change(&mut self, from: Word, to: Word, reason: Reason, open_for: Option<Duration>) {
+        let inner = &mut *self.inner;
+        let openings_at_end = inner.openings;
+        if !matches!(to.state(), State::Open | State::HalfOpen) {
+            inner.openings = 0;
+            inner.failed_half_opens = 0;
+            inner.advised_until = 0;
+        }
+        self.tell(from.state(), to, reason, open_for, openings_at_end);
+        let inner = &mut *self.inner;
+        inner.window.clear();
+        inner.tally = Tally::default();
+        inner.streak = 0;
+        inner.rate_limited = 0;
+        inner.would_have_opened = false;
+        inner.refused_before = self.engine.refused.load(Ordering::Relaxed);
+        self.store(to);
+    }
+
+    pub(super) fn tell(
+        &mut self,
+        from: State,
+        to: Word,
+        reason: Reason,
+        open_for: Option<Duration>,
+        openings: u32,
+    ) {
+        let counts = self.counts();
+        self.changes.push(Transition {
+            sequence: to.generation(),
+            from,
+            to: to.state(),
+            reason,
+            counts,
+            consecutive_openings: openings,
+            open_for,
+        });
+    }
+}

@@ -1,0 +1,408 @@
+//! The locked half of the engine: calls that come and end, and time that passes.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use super::half_open::Tally;
+use super::outcome::Outcome;
+use super::report::{Changes, Counts, Mode, Reason, Snapshot, State};
+use super::settings::{Settings, TripOn};
+use super::sync::{MutexGuard, Ordering};
+use super::window::{Sample, Sums, Window};
+use super::word::{Kind, Permit, Word};
+use super::{Engine, Refusal};
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) window: Window,
+    /// Failures in a row, in thousandths.
+    pub(super) streak: u64,
+    /// Rate limits in a row without advice.
+    pub(super) rate_limited: u32,
+    pub(super) tally: Tally,
+    /// Openings in a row without closing in between.
+    pub(super) openings: u32,
+    /// Half-open periods in a row that failed.
+    pub(super) failed_half_opens: u32,
+    /// The farthest end of advice heard since it was last closed.
+    pub(super) advised_until: u64,
+    /// `Engine::refused` when the state was entered.
+    pub(super) refused_before: u64,
+    /// Observe-only has told that it would have opened.
+    pub(super) would_have_opened: bool,
+    /// Permits of earlier generations are of before a reset or a change of mode.
+    pub(super) first_generation: u64,
+    pub(super) last_resort: LastResort,
+    pub(super) random: fastrand::Rng,
+}
+
+/// The slots for last-resort calls. They have a lease as well: if calls never end, the slots come back.
+#[derive(Debug, Default)]
+pub(super) struct LastResort {
+    running: u32,
+    round: u8,
+    lease_until: u64,
+}
+
+impl Inner {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            window: settings.window(),
+            streak: 0,
+            rate_limited: 0,
+            tally: Tally::default(),
+            openings: 0,
+            failed_half_opens: 0,
+            advised_until: 0,
+            refused_before: 0,
+            would_have_opened: false,
+            first_generation: 0,
+            last_resort: LastResort::default(),
+            random: settings.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
+        }
+    }
+}
+
+/// The state to start a mode in, and whether it is advisory; the modes that overlay keep what they lie over.
+pub(super) fn state_of(mode: Mode, advisory: bool) -> (State, bool) {
+    match mode {
+        Mode::Enforcing => (State::Closed, false),
+        Mode::Advisory => (State::Closed, true),
+        Mode::ObserveOnly => (State::ObserveOnly, advisory),
+        Mode::ForcedOpen => (State::ForcedOpen, advisory),
+        Mode::Disabled => (State::Disabled, advisory),
+    }
+}
+
+pub(super) fn mode_of(word: Word) -> Mode {
+    match word.state() {
+        State::ObserveOnly => Mode::ObserveOnly,
+        State::ForcedOpen => Mode::ForcedOpen,
+        State::Disabled => Mode::Disabled,
+        State::Closed | State::Open | State::HalfOpen if word.is_advisory() => Mode::Advisory,
+        State::Closed | State::Open | State::HalfOpen => Mode::Enforcing,
+    }
+}
+
+/// The engine while its lock is held, and the changes made meanwhile.
+pub(super) struct Locked<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) inner: MutexGuard<'a, Inner>,
+    pub(super) changes: Changes,
+}
+
+impl<'a> Locked<'a> {
+    pub(super) fn new(engine: &'a Engine) -> Self {
+        // nothing panics under the lock; were it so, counts that are off by one are better than no calls
+        let inner = engine.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { engine, inner, changes: Changes::default() }
+    }
+
+    // ===== a call comes =====
+
+    pub(super) fn acquire(&mut self, last_resort: bool, now: u64) -> Result<Permit, Refusal> {
+        self.end_lease(now);
+        let word = self.word();
+        let retry_after = match word.state() {
+            State::Closed | State::ObserveOnly => return Ok(word.permit(Kind::Counted)),
+            State::Disabled => return Ok(word.permit(Kind::Uncounted)),
+            State::Open => {
+                let left = self.engine.open_until.load(Ordering::Relaxed).saturating_sub(now);
+                if left == 0 {
+                    // one step with its first probe: nobody can come in between
+                    self.enter_half_open(Reason::OpenTimeOver, now, 1);
+                    return Ok(self.word().permit(Kind::Probe));
+                }
+                Some(Duration::from_nanos(left))
+            }
+            State::HalfOpen if word.probes() < self.engine.settings.decision.probes => {
+                if now >= self.engine.lease_until.load(Ordering::Relaxed) {
+                    // it was waiting for this call
+                    self.start_lease(now);
+                }
+                self.store(word.with_probes(word.probes() + 1));
+                return Ok(word.permit(Kind::Probe));
+            }
+            State::HalfOpen | State::ForcedOpen => None,
+        };
+        if word.state() != State::ForcedOpen {
+            if word.is_advisory() {
+                return Ok(word.permit(Kind::Uncounted));
+            }
+            if let Some(permit) = self.last_resort(last_resort, word, now) {
+                return Ok(permit);
+            }
+        }
+        self.engine.refused.fetch_add(1, Ordering::Relaxed);
+        Err(Refusal { state: word.state(), retry_after })
+    }
+
+    fn last_resort(&mut self, asked: bool, word: Word, now: u64) -> Option<Permit> {
+        let most = self.engine.settings.last_resort;
+        let slots = &mut self.inner.last_resort;
+        if !asked || most == 0 {
+            return None;
+        }
+        if slots.running >= most {
+            if now < slots.lease_until {
+                return None;
+            }
+            *slots = LastResort { running: 0, round: slots.round.wrapping_add(1), lease_until: 0 };
+        }
+        slots.running += 1;
+        slots.lease_until = now.saturating_add(nanos(self.engine.settings.lease));
+        Some(Permit::new(word.generation(), Kind::LastResort, slots.round))
+    }
+
+    // ===== a call ends =====
+
+    pub(super) fn settle(
+        &mut self,
+        permit: &Permit,
+        outcome: Outcome,
+        slow: bool,
+        now: &mut dyn FnMut() -> u64,
+    ) {
+        if self.word().state() == State::HalfOpen {
+            self.end_lease(now());
+        }
+        if permit.kind() == Kind::LastResort {
+            let slots = &mut self.inner.last_resort;
+            slots.running -= u32::from(slots.round == permit.round() && slots.running > 0);
+        }
+        let word = self.word();
+        match (permit.kind(), word.state()) {
+            (Kind::Counted, State::Closed | State::ObserveOnly) if word.is_of(permit) => {
+                self.settle_counted(outcome, slow, now);
+            }
+            (Kind::Probe, State::HalfOpen) if word.is_of(permit) => self.settle_probe(outcome, slow, now),
+            (_, State::Open) => self.settle_late(permit, outcome, now),
+            _ => {}
+        }
+    }
+
+    fn settle_counted(&mut self, outcome: Outcome, slow: bool, now: &mut dyn FnMut() -> u64) {
+        self.hear_advice(outcome, now);
+        let inner = &mut *self.inner;
+        match outcome {
+            Outcome::Success => {
+                inner.streak = 0;
+                inner.rate_limited = 0;
+                inner.window.record(Sample::new(0, slow), &mut *now);
+            }
+            Outcome::Failure { weight, .. } => {
+                inner.streak = inner.streak.saturating_add(weight.thousandths());
+                inner.rate_limited = 0;
+                inner.window.record(Sample::new(weight.bits(), slow), &mut *now);
+            }
+            Outcome::Cancelled if slow => inner.window.record(Sample::new(0, true), &mut *now),
+            Outcome::RateLimited { advice: None } => {
+                inner.rate_limited = inner.rate_limited.saturating_add(1);
+            }
+            Outcome::RateLimited { .. } | Outcome::AtOnce { .. } => {}
+            Outcome::Alive | Outcome::Neutral | Outcome::Cancelled => return,
+        }
+        if let Some(reason) = self.reason_to_open(outcome) {
+            self.trip(reason, now);
+        }
+        self.update_clean();
+    }
+
+    fn reason_to_open(&self, outcome: Outcome) -> Option<Reason> {
+        let settings = &self.engine.settings;
+        match outcome {
+            Outcome::AtOnce { .. } => return Some(Reason::AtOnce),
+            Outcome::RateLimited { advice } => {
+                let hold = advice.is_some_and(|advice| advice >= settings.hold_from);
+                let many = advice.is_none() && self.inner.rate_limited >= settings.rate_limited_in_a_row;
+                let in_a_row = many.then_some(Reason::RateLimitedInARow);
+                return if hold { Some(Reason::RateLimited) } else { in_a_row };
+            }
+            Outcome::Success if settings.trip_on == TripOn::FailureOnly => return None,
+            _ => {}
+        }
+        let sums = self.inner.window.sums();
+        let reached =
+            |threshold: Option<u64>, value: u64| threshold.is_some_and(|threshold| value >= threshold);
+        if reached(settings.consecutive, self.inner.streak) {
+            Some(Reason::ConsecutiveFailures)
+        } else if reached(settings.failures, sums.weight) {
+            Some(Reason::Failures)
+        } else if rate_reached(settings.failure_rate, settings.min_calls, sums.weight, sums.total) {
+            Some(Reason::FailureRate)
+        } else if rate_reached(settings.slow_rate, settings.slow_min_calls, sums.slow * 1000, sums.total) {
+            Some(Reason::SlowRate)
+        } else {
+            None
+        }
+    }
+
+    fn trip(&mut self, reason: Reason, now: &mut dyn FnMut() -> u64) {
+        if self.word().state() == State::Closed {
+            self.open_because(reason, now());
+        } else if !std::mem::replace(&mut self.inner.would_have_opened, true) {
+            self.tell(State::ObserveOnly, self.word(), reason, None, self.inner.openings);
+        }
+    }
+
+    fn settle_probe(&mut self, outcome: Outcome, slow: bool, now: &mut dyn FnMut() -> u64) {
+        self.hear_advice(outcome, now);
+        let decision = self.engine.settings.decision;
+        let tally = &mut self.inner.tally;
+        match outcome {
+            Outcome::Success | Outcome::Alive => tally.record(0, slow, &decision),
+            Outcome::Failure { weight, .. } => tally.record(weight.bits(), slow, &decision),
+            Outcome::Cancelled if slow => tally.record(0, true, &decision),
+            Outcome::RateLimited { advice: Some(advice) } if advice >= self.engine.settings.hold_from => {
+                self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
+                return self.open_because(Reason::RateLimited, now());
+            }
+            Outcome::RateLimited { .. } => tally.record(1000, slow, &decision),
+            Outcome::AtOnce { .. } => {
+                self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
+                return self.open_because(Reason::AtOnce, now());
+            }
+            Outcome::Neutral | Outcome::Cancelled => {
+                let word = self.word();
+                return self.store(word.with_probes(word.probes().saturating_sub(1)));
+            }
+        }
+        match self.inner.tally.decide(&decision) {
+            None => {}
+            Some(Reason::ProbesGood) => self.enter(State::Closed, Reason::ProbesGood),
+            Some(reason) => {
+                self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
+                self.open_because(reason, now());
+            }
+        }
+    }
+
+    /// A call of an earlier period, or of the last resort, ended while open: it decides nothing, but what the
+    /// server asks for counts.
+    fn settle_late(&mut self, permit: &Permit, outcome: Outcome, now: &mut dyn FnMut() -> u64) {
+        let Some(advice) = outcome.advice() else { return };
+        if advice < self.engine.settings.hold_from || permit.generation() < self.inner.first_generation {
+            return;
+        }
+        self.hear_advice(outcome, now);
+        self.engine.open_until.fetch_max(self.inner.advised_until, Ordering::Release);
+    }
+
+    fn hear_advice(&mut self, outcome: Outcome, now: &mut dyn FnMut() -> u64) {
+        if let Some(advice) = outcome.advice() {
+            let until = now().saturating_add(nanos(advice.min(self.engine.settings.max_advice)));
+            self.inner.advised_until = self.inner.advised_until.max(until);
+        }
+    }
+
+    // ===== time passes =====
+
+    /// A half-open period that came to no decision opens when its lease ended, not when somebody notices.
+    ///
+    /// Unless all its probes came back good and it only waits for more calls: nothing is lost then, and a
+    /// target that is well but seldom called would never be let close.
+    pub(super) fn end_lease(&mut self, now: u64) {
+        let ended = self.engine.lease_until.load(Ordering::Relaxed);
+        let word = self.word();
+        if word.state() != State::HalfOpen || now < ended || self.inner.tally.is_all_good(word.probes()) {
+            return;
+        }
+        self.inner.openings = self.inner.openings.max(1);
+        let open_for = self.open_time();
+        self.enter_open(Reason::LeaseEnded, ended, ended.saturating_add(nanos(open_for)));
+    }
+
+    pub(super) fn renew(&mut self, permit: &Permit, now: u64) {
+        let until = now.saturating_add(nanos(self.engine.settings.lease));
+        let word = self.word();
+        match permit.kind() {
+            Kind::Probe if word.is_of(permit) && word.state() == State::HalfOpen => {
+                self.engine.lease_until.fetch_max(until, Ordering::Release);
+            }
+            Kind::LastResort if permit.round() == self.inner.last_resort.round => {
+                self.inner.last_resort.lease_until = self.inner.last_resort.lease_until.max(until);
+            }
+            _ => {}
+        }
+    }
+
+    // ===== numbers =====
+
+    pub(super) fn snapshot(&mut self, now: u64) -> Snapshot {
+        self.inner.window.advance(now);
+        let word = self.word();
+        let left = |until: u64| Some(Duration::from_nanos(until.saturating_sub(now)));
+        let time_left = match word.state() {
+            State::Open => left(self.engine.open_until.load(Ordering::Relaxed)),
+            State::HalfOpen => left(self.engine.lease_until.load(Ordering::Relaxed)),
+            _ => None,
+        };
+        Snapshot {
+            state: word.state(),
+            mode: mode_of(word),
+            counts: self.counts(),
+            consecutive_openings: self.inner.openings,
+            time_left,
+            probes: word.probes(),
+            refused_in_all: self.engine.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let sums = match self.word().state() {
+            State::Closed | State::ObserveOnly => self.inner.window.sums(),
+            State::HalfOpen => self.inner.tally.sums,
+            State::Open | State::ForcedOpen | State::Disabled => Sums::default(),
+        };
+        let settings = &self.engine.settings;
+        let rate = |part: u64, least: u64| {
+            (sums.total >= least.max(1)).then(|| part as f64 / 1000.0 / sums.total as f64)
+        };
+        Counts {
+            total: sums.total,
+            failed: sums.failed,
+            failed_weight: sums.weight as f64 / 1000.0,
+            slow: sums.slow,
+            slow_failed: sums.slow_failed,
+            failure_rate: rate(sums.weight, settings.min_calls),
+            slow_rate: rate(sums.slow * 1000, settings.slow_min_calls),
+            refused: self.engine.refused.load(Ordering::Relaxed).saturating_sub(self.inner.refused_before),
+        }
+    }
+
+    // ===== the word =====
+
+    pub(super) fn word(&self) -> Word {
+        Word(self.engine.word.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn store(&self, word: Word) {
+        self.engine.word.store(word.0, Ordering::Release);
+    }
+
+    /// While closed, the word says whether one more success would change nothing.
+    fn update_clean(&self) {
+        let word = self.word();
+        if word.state() != State::Closed {
+            return;
+        }
+        let clean = self.inner.rate_limited == 0
+            && self.inner.streak == 0
+            && self.inner.window.is_full_of_successes();
+        if word.with_clean(clean) != word {
+            self.store(word.with_clean(clean));
+        }
+    }
+}
+
+/// Exact: `part` in thousandths, the threshold in millionths.
+fn rate_reached(threshold: Option<u64>, least: u64, part: u64, total: u64) -> bool {
+    threshold.is_some_and(|threshold| {
+        total >= least.max(1) && u128::from(part) * 1000 >= u128::from(threshold) * u128::from(total)
+    })
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,45 @@
+//! The names of everything that this crate tells `tracing`.
+
+use crate::engine::{Refusal, State, Transition};
+
+/// A transition: a warning when it opens, else for information.
+pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
+    let Transition { from, to, reason, counts, consecutive_openings, open_for, sequence, .. } = transition;
+    macro_rules! tell {
+        ($level:ident) => {
+            tracing::$level!(
+                name: "failsoft_circuit_transition",
+                circuit,
+                from = from.as_str(),
+                to = to.as_str(),
+                reason = reason.as_str(),
+                sequence,
+                calls = counts.total,
+                failed = counts.failed,
+                failure_rate = counts.failure_rate,
+                slow_rate = counts.slow_rate,
+                refused = counts.refused,
+                consecutive_openings,
+                open_ms = open_for.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                "circuit {transition}"
+            )
+        };
+    }
+    if *to == State::Open { tell!(warn) } else { tell!(info) }
+}
+
+/// A call that was refused.
+pub(crate) fn refused(circuit: Option<&str>, refusal: &Refusal) {
+    tracing::debug!(
+        name: "failsoft_circuit_refused",
+        circuit,
+        state = refusal.state.as_str(),
+        retry_after_ms = refusal.retry_after.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        "circuit refuses a call"
+    );
+}
+
+/// A listener that panicked.
+pub(crate) fn listener_panicked(circuit: Option<&str>) {
+    tracing::error!(name: "failsoft_circuit_listener_panicked", circuit, "a listener of a circuit panicked");
+}

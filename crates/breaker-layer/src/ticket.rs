@@ -1,0 +1,162 @@
+//! The guard of one call: it moves from `call` into the future and then into the body, and settles once.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use failsoft_core::{Call, Class, Guard, Verdict};
+
+use crate::Circuit;
+use crate::engine::Permit;
+
+/// The permit of one call. It settles with the verdict; dropped before that, the call was cancelled.
+///
+/// Public because it is part of the response's type: the body of an `http::Response` carries it.
+pub struct Ticket {
+    circuit: Circuit,
+    permit: Option<Permit>,
+    /// Nanoseconds, small enough to be moved cheaply: since the epoch of the circuit when the call began, and
+    /// once content came, from the call to it. None where the circuit does not time its calls.
+    time: Option<NonZeroU64>,
+    content_seen: bool,
+    /// The inner service or its future is at work just now: if the ticket is dropped meanwhile, it panicked.
+    working: bool,
+}
+
+impl Ticket {
+    /// A permit that is held before its call: dropped, it says nothing.
+    pub(crate) fn reserve(circuit: Circuit, permit: Permit) -> Self {
+        Self { circuit, permit: Some(permit), time: None, content_seen: true, working: false }
+    }
+
+    /// What is reserved, for the call that begins; none if the circuit is in another period by now.
+    pub(crate) fn take_current(mut self) -> Option<Permit> {
+        if self.is_current() { self.permit.take() } else { None }
+    }
+
+    /// Whether the circuit is still in the period in which it was given.
+    pub(crate) fn is_current(&self) -> bool {
+        self.permit.as_ref().is_some_and(|permit| self.circuit.engine().is_current(permit))
+    }
+
+    /// Runs what belongs to the inner service; its panic is a failure of the call.
+    #[inline]
+    pub(crate) fn working<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        self.working = true;
+        let result = work();
+        self.working = false;
+        result
+    }
+
+    /// From the call to the first content, or to now.
+    fn took(&self) -> Duration {
+        let Some(time) = self.time else { return Duration::ZERO };
+        let took = if self.content_seen { time.get() } else { self.since(time) };
+        Duration::from_nanos(took)
+    }
+
+    fn since(&self, start: NonZeroU64) -> u64 {
+        self.circuit.nanos().map_or(0, |now| now.get().saturating_sub(start.get()))
+    }
+
+    /// Books the verdict; whether it opened the circuit.
+    fn book(&mut self, verdict: &Verdict) -> bool {
+        let outcome = self.circuit.table().outcome(verdict, self.content_seen);
+        let took = self.took();
+        self.permit.take().is_some_and(|permit| self.circuit.settle(permit, outcome, took))
+    }
+
+    #[inline(never)]
+    fn settle_else(&mut self, verdict: &Verdict) {
+        if self.book(verdict) {
+            Call::record_opening();
+        }
+    }
+
+    #[cold]
+    fn dropped(&mut self) {
+        let verdict = if self.working { Verdict::of(Class::Unknown) } else { Verdict::CANCELLED };
+        self.book(&verdict);
+    }
+}
+
+impl Guard for Ticket {
+    fn content(&mut self) {
+        if !self.content_seen {
+            self.content_seen = true;
+            self.time = self.time.map(|start| NonZeroU64::MIN.saturating_add(self.since(start)));
+        }
+        if let Some(permit) = &self.permit {
+            self.circuit.renew(permit);
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, verdict: Verdict) {
+        let Some(permit) = &self.permit else { return };
+        if verdict.is_success() && self.time.is_none() && self.circuit.engine().is_clean_for(permit) {
+            self.permit = None;
+        } else {
+            self.settle_else(&verdict);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    #[inline]
+    fn drop(&mut self) {
+        if self.permit.is_some() {
+            self.dropped();
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("permit", &self.permit).finish_non_exhaustive()
+    }
+}
+
+/// The permit while the inner service is called: if that panics, the call failed.
+///
+/// It is not a ticket yet, so that this can stay in registers: a ticket that is built before and moved after
+/// costs more than the rest of the call.
+pub(crate) struct Starting<'a> {
+    circuit: &'a Circuit,
+    permit: Option<Permit>,
+    time: Option<NonZeroU64>,
+}
+
+impl<'a> Starting<'a> {
+    #[inline]
+    pub(crate) fn new(circuit: &'a Circuit, permit: Permit) -> Self {
+        let time = if circuit.engine().times_calls() { circuit.nanos() } else { None };
+        Self { circuit, permit: Some(permit), time }
+    }
+
+    #[inline]
+    pub(crate) fn ticket(mut self) -> Ticket {
+        let (permit, time) = (self.permit.take(), self.time);
+        Ticket { circuit: self.circuit.clone(), permit, time, content_seen: false, working: false }
+    }
+}
+
+impl Drop for Starting<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let (circuit, permit) = (self.circuit.clone(), Some(permit));
+            drop(Ticket { circuit, permit, time: self.time, content_seen: false, working: true });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_four_words() {
+        assert!(size_of::<Option<Ticket>>() <= 4 * size_of::<u64>());
+    }
+}

@@ -1,0 +1,472 @@
+//! Faults that circuit breakers have had, each impossible here.
+#![cfg(not(failsoft_loom))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use breaker_layer::engine::{
+    Changes, Engine, Mode, Outcome, Over, Permit, Probes, Reason, Settings, SettingsBuilder, State, Weight,
+};
+use tokio::time::Instant;
+
+/// An engine with a clock that the test moves.
+struct Bench {
+    engine: Engine,
+    start: Instant,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(settings: SettingsBuilder) -> Self {
+        let start = Instant::now();
+        Self { engine: Engine::new(settings.jitter(0.0).build().unwrap(), start), start, now: start }
+    }
+
+    fn at(&mut self, millis: u64) -> &mut Self {
+        self.now = self.start + Duration::from_millis(millis);
+        self
+    }
+
+    fn acquire(&self) -> Option<Permit> {
+        self.engine.acquire(|| self.now).admission.ok()
+    }
+
+    fn settle(&self, permit: Permit, outcome: Outcome, took: Duration) -> Changes {
+        self.engine.settle(permit, outcome, took, || self.now)
+    }
+
+    /// Acquires and settles at once; whether it was admitted.
+    fn call(&self, outcome: Outcome) -> bool {
+        self.acquire().map(|permit| self.settle(permit, outcome, Duration::ZERO)).is_some()
+    }
+
+    fn state(&self) -> State {
+        let _ = self.engine.refresh(self.now);
+        self.engine.state()
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        self.engine.snapshot(self.now).0.time_left
+    }
+}
+
+/// Opens at the first failure, for 1 s, then 2, 4, …; two probes, one failure opens again; lease 10 s.
+fn touchy() -> SettingsBuilder {
+    Settings::builder()
+        .over(Over::Calls(4))
+        .failure_rate(None)
+        .failures(1)
+        .soft_alone_may_not_open()
+        .open_time(Duration::from_secs(1))
+        .probes(Probes::Failures { probes: 2, to_open: 1 })
+        .lease(Duration::from_secs(10))
+}
+
+fn advice(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+#[test]
+fn a_lost_probe_wedges_nothing() {
+    // C2, C12, C20: for days, "too many calls"
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    bench.at(1000);
+    let lost = (bench.acquire().unwrap(), bench.acquire().unwrap());
+    assert!(bench.acquire().is_none());
+    assert!(bench.at(10_999).acquire().is_none());
+    assert_eq!(bench.at(11_000).state(), State::Open);
+    assert_eq!(bench.time_left(), Some(Duration::from_secs(1)), "for the same time, without growth");
+    assert!(bench.at(12_000).acquire().is_some());
+    let _ = lost;
+}
+
+#[test]
+fn a_lease_that_ended_long_ago_ended_when_it_did() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    let _lost = bench.at(1000).acquire().unwrap();
+    let acquired = bench.engine.acquire(|| bench.start + Duration::from_secs(3600));
+    assert!(acquired.admission.is_ok());
+    let steps: Vec<_> = acquired.changes.into_iter().map(|one| (one.from, one.to, one.reason)).collect();
+    assert_eq!(
+        steps,
+        [
+            (State::HalfOpen, State::Open, Reason::LeaseEnded),
+            (State::Open, State::HalfOpen, Reason::OpenTimeOver)
+        ]
+    );
+}
+
+#[test]
+fn content_of_a_probe_renews_the_lease_and_nothing_else_does() {
+    let mut bench = Bench::new(touchy());
+    let early = bench.acquire().unwrap();
+    bench.call(Outcome::FAILURE);
+    let probe = bench.at(1000).acquire().unwrap();
+    bench.at(9000);
+    let _ = bench.engine.renew(&early, || bench.now);
+    assert_eq!(bench.time_left(), Some(Duration::from_secs(2)));
+    let _ = bench.engine.renew(&probe, || bench.now);
+    assert_eq!(bench.time_left(), Some(Duration::from_secs(10)));
+    assert_eq!(bench.at(18_999).state(), State::HalfOpen);
+    let _ = bench.settle(probe, Outcome::Success, Duration::ZERO);
+    assert!(bench.call(Outcome::Success));
+    assert_eq!(bench.state(), State::Closed, "also with a stream longer than the lease");
+}
+
+#[test]
+fn a_target_that_is_well_but_seldom_called_closes() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    assert!(bench.at(1_000).call(Outcome::Success));
+    assert_eq!(bench.at(3_600_000).state(), State::HalfOpen, "nothing is lost: it waits for more calls");
+    assert!(bench.call(Outcome::Success));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn a_probe_that_says_nothing_gives_its_slot_back() {
+    // C3, C11, C14, G31: the last probe ended without an outcome, and half-open was never left
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    bench.at(1000);
+    for neutral in [Outcome::Neutral, Outcome::Cancelled].repeat(50) {
+        assert!(bench.call(neutral));
+        assert_eq!(bench.state(), State::HalfOpen);
+    }
+    assert!(bench.call(Outcome::Success) && bench.call(Outcome::Success));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn an_invalid_request_shows_that_the_target_lives() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    bench.at(1000);
+    assert!(bench.call(Outcome::Alive) && bench.call(Outcome::Alive));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn late_outcomes_neither_decide_nor_add_probes() {
+    // C6, C8, C9, C13, C15: outcomes of calls admitted while closed, arriving while half-open
+    let mut bench = Bench::new(touchy());
+    let mut late: Vec<_> = (0..8).map(|_| bench.acquire().unwrap()).collect();
+    bench.call(Outcome::FAILURE);
+    bench.at(1000);
+    let probes = (bench.acquire().unwrap(), bench.acquire().unwrap());
+    for outcome in [Outcome::Success, Outcome::FAILURE, Outcome::Cancelled, Outcome::Neutral].repeat(2) {
+        let permit = late.pop().unwrap();
+        assert!(bench.settle(permit, outcome, Duration::ZERO).is_empty());
+        assert!(bench.acquire().is_none(), "{outcome:?} added a probe");
+    }
+    assert_eq!(bench.engine.snapshot(bench.now).0.counts.total, 0);
+    let _ = bench.settle(probes.0, Outcome::Success, Duration::ZERO);
+    let _ = bench.settle(probes.1, Outcome::Success, Duration::ZERO);
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn probes_of_an_earlier_period_do_not_decide_the_next_one() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    let first = bench.at(1000).acquire().unwrap();
+    bench.call(Outcome::FAILURE);
+    assert!(bench.at(3000).acquire().is_some(), "half-open again");
+    assert!(bench.settle(first, Outcome::FAILURE, Duration::ZERO).is_empty());
+    assert_eq!(bench.state(), State::HalfOpen);
+}
+
+#[test]
+fn failures_that_arrive_while_open_tell_nothing_again() {
+    // C28
+    let bench = Bench::new(touchy());
+    let permits: Vec<_> = (0..10).map(|_| bench.acquire().unwrap()).collect();
+    let told =
+        permits.into_iter().flat_map(|permit| bench.settle(permit, Outcome::FAILURE, Duration::ZERO)).count();
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn probes_spread_wider_than_the_window_still_decide() {
+    // P3, C37: half-open tallies aged out of the time window
+    let minute = Over::Time { span: Duration::from_secs(1), buckets: 10 };
+    let lease = Duration::from_secs(365 * 86_400);
+    let mut bench = Bench::new(touchy().over(minute).lease(lease));
+    bench.call(Outcome::FAILURE);
+    bench.at(1000).call(Outcome::Success);
+    bench.at(100_000_000).call(Outcome::Success);
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn hung_calls_that_are_dropped_open_it_if_there_is_a_slow_rule() {
+    // P6: 200 hung calls were dropped by a timeout outside and recorded nothing
+    let slow = Settings::builder().slow_after(Duration::from_secs(4)).slow_rate(0.5);
+    let bench = Bench::new(slow);
+    for _ in 0..10 {
+        let permit = bench.acquire().unwrap();
+        let _ = bench.settle(permit, Outcome::Cancelled, Duration::from_secs(5));
+    }
+    assert_eq!(bench.state(), State::Open);
+}
+
+#[test]
+fn calls_dropped_early_say_nothing() {
+    let bench = Bench::new(Settings::builder().slow_after(Duration::from_secs(4)).slow_rate(0.5));
+    for _ in 0..100 {
+        let permit = bench.acquire().unwrap();
+        let _ = bench.settle(permit, Outcome::Cancelled, Duration::from_secs(4));
+    }
+    assert_eq!(bench.engine.snapshot(bench.now).0.counts.total, 0);
+}
+
+#[test]
+fn reset_works_while_closed_and_forgets_running_calls() {
+    // P9
+    let bench = Bench::new(touchy().failures(2));
+    bench.call(Outcome::FAILURE);
+    let running = bench.acquire().unwrap();
+    let told: Vec<_> = bench.engine.reset().into_iter().collect();
+    assert_eq!((told[0].from, told[0].to, told[0].reason), (State::Closed, State::Closed, Reason::Reset));
+    assert_eq!(told[0].counts.failed, 1);
+    let _ = bench.settle(running, Outcome::FAILURE, Duration::ZERO);
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn caller_faults_never_open_it() {
+    // G26, G27, G29
+    let bench = Bench::new(touchy());
+    (0..100).for_each(|_| assert!(bench.call(Outcome::Alive) && bench.call(Outcome::Neutral)));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn a_longer_advice_prolongs_and_a_shorter_one_never_shortens() {
+    // G28: the first, shorter deadline was kept
+    let mut bench = Bench::new(touchy());
+    let mut running: Vec<_> = (0..3).map(|_| bench.acquire().unwrap()).collect();
+    let mut limited = |bench: &Bench, seconds| {
+        let outcome = Outcome::RateLimited { advice: advice(seconds) };
+        bench.settle(running.pop().unwrap(), outcome, Duration::ZERO)
+    };
+    assert!(!limited(&bench, 10).is_empty());
+    assert_eq!(bench.time_left(), advice(10));
+    assert!(limited(&bench, 60).is_empty(), "still open: nothing to tell");
+    assert_eq!(bench.time_left(), advice(60));
+    let _ = limited(&bench, 20);
+    assert_eq!(bench.time_left(), advice(60));
+    assert!(bench.at(59_999).acquire().is_none());
+    assert!(bench.at(60_000).acquire().is_some());
+}
+
+#[test]
+fn advice_heard_before_is_a_floor_for_the_open_time() {
+    let bench = Bench::new(touchy().failures(2));
+    bench.call(Outcome::Failure { weight: Weight::FULL, advice: advice(42) });
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.time_left(), advice(42));
+}
+
+#[test]
+fn absurd_advice_is_capped() {
+    let bench = Bench::new(touchy());
+    bench.call(Outcome::RateLimited { advice: Some(Duration::MAX) });
+    assert_eq!(bench.time_left(), advice(3600));
+}
+
+#[test]
+fn advice_of_a_call_from_before_a_reset_is_forgotten() {
+    let bench = Bench::new(touchy());
+    let old = bench.acquire().unwrap();
+    let _ = bench.engine.reset();
+    bench.call(Outcome::FAILURE);
+    let _ = bench.settle(old, Outcome::RateLimited { advice: advice(600) }, Duration::ZERO);
+    assert_eq!(bench.time_left(), advice(1));
+}
+
+#[test]
+fn a_failed_probe_starts_a_fresh_and_longer_open_time() {
+    // G35, G38
+    let mut bench = Bench::new(touchy().max_open_time(Duration::from_secs(5)));
+    bench.call(Outcome::FAILURE);
+    let mut t = 0;
+    for seconds in [1, 2, 4, 5, 5] {
+        assert_eq!(bench.time_left(), advice(seconds));
+        t += seconds * 1000;
+        assert!(bench.at(t - 1).acquire().is_none());
+        assert!(bench.at(t).call(Outcome::FAILURE));
+    }
+    bench.at(t + 5000);
+    assert!(bench.call(Outcome::Success) && bench.call(Outcome::Success));
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.time_left(), advice(1), "closing starts over");
+}
+
+#[test]
+fn a_rate_limited_probe_waits_just_as_long_as_it_was_told() {
+    // G36
+    let mut bench = Bench::new(touchy().open_time(Duration::from_secs(60)));
+    bench.call(Outcome::FAILURE);
+    assert!(bench.at(60_000).call(Outcome::RateLimited { advice: advice(5) }));
+    assert_eq!(bench.time_left(), advice(5));
+}
+
+#[test]
+fn a_rate_limited_probe_without_long_advice_has_failed() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    assert!(bench.at(1000).call(Outcome::RateLimited { advice: advice(1) }));
+    assert_eq!((bench.state(), bench.time_left()), (State::Open, advice(2)));
+}
+
+#[test]
+fn rate_limits_are_neutral_but_five_in_a_row_without_advice_open() {
+    // G38
+    let mut bench = Bench::new(touchy());
+    let limited = |seconds| Outcome::RateLimited { advice: seconds };
+    (0..100).for_each(|_| assert!(bench.call(limited(advice(4)))));
+    bench.at(4000);
+    for _ in 0..10 {
+        (0..4).for_each(|_| assert!(bench.call(limited(None))));
+        assert!(bench.call(Outcome::Success), "a success breaks the row");
+    }
+    assert_eq!(bench.engine.snapshot(bench.now).0.counts.failed, 0);
+    (0..5).for_each(|_| assert!(bench.call(limited(None))));
+    assert_eq!((bench.state(), bench.time_left()), (State::Open, advice(1)));
+}
+
+#[test]
+fn a_success_ends_the_row_of_rate_limits_also_in_a_clean_window() {
+    let bench = Bench::new(touchy());
+    (0..8).for_each(|_| assert!(bench.call(Outcome::Success)));
+    for _ in 0..10 {
+        (0..4).for_each(|_| assert!(bench.call(Outcome::RateLimited { advice: None })));
+        assert!(bench.call(Outcome::Success));
+    }
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn a_spent_quota_opens_at_once_and_for_long() {
+    // G37: 12 900 paid calls in a day
+    let bench = Bench::new(touchy().failures(3));
+    assert!(bench.call(Outcome::AtOnce { advice: None }));
+    assert_eq!((bench.state(), bench.time_left()), (State::Open, advice(300)));
+}
+
+#[test]
+fn soft_failures_weigh_less_in_rates_counts_and_streaks() {
+    let soft = Outcome::Failure { weight: Weight::SOFT, advice: None };
+    let streak = Settings::builder().failure_rate(None).consecutive_failures(3);
+    let bench = Bench::new(streak);
+    (0..4).for_each(|_| assert!(bench.call(soft)));
+    assert_eq!(bench.state(), State::Closed);
+    bench.call(soft);
+    assert_eq!(bench.state(), State::Open, "five soft failures are three");
+
+    let rate = Settings::builder().over(Over::Calls(10)).failure_rate(0.4);
+    let bench = Bench::new(rate);
+    (0..4).for_each(|_| assert!(bench.call(Outcome::Success)));
+    (0..5).for_each(|_| assert!(bench.call(soft)));
+    let rate = bench.engine.snapshot(bench.now).0.counts.failure_rate;
+    assert_eq!(rate, None, "below the minimum of calls");
+    bench.call(Outcome::Success);
+    let counts = bench.engine.snapshot(bench.now).0.counts;
+    assert!((counts.failure_rate.unwrap() - 0.3).abs() < 1e-9, "5 x 0.6 of 10");
+}
+
+#[test]
+fn an_exact_threshold_trips_whatever_floating_point_makes_of_it() {
+    for percent in 1..=100_u32 {
+        let settings = Settings::builder()
+            .over(Over::Calls(100))
+            .min_calls(100)
+            .failure_rate(f64::from(percent) / 100.0)
+            .soft_alone_may_not_open();
+        let bench = Bench::new(settings);
+        (0..100 - percent).for_each(|_| assert!(bench.call(Outcome::Success)));
+        (1..percent).for_each(|_| assert!(bench.call(Outcome::FAILURE)));
+        assert_eq!(bench.state(), State::Closed, "{percent} %");
+        bench.call(Outcome::FAILURE);
+        assert_eq!(bench.state(), State::Open, "{percent} %");
+    }
+}
+
+#[test]
+fn an_advisory_circuit_moves_but_never_refuses() {
+    let mut bench = Bench::new(touchy().mode(Mode::Advisory));
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.state(), State::Open);
+    (0..10).for_each(|_| assert!(bench.call(Outcome::FAILURE)));
+    assert_eq!(bench.time_left(), advice(1), "calls let through while open decide nothing");
+    bench.at(1000);
+    let permits: Vec<_> = (0..5).map(|_| bench.acquire().unwrap()).collect();
+    assert_eq!(permits.iter().filter(|permit| permit.is_probe()).count(), 2);
+    permits.into_iter().for_each(|permit| drop(bench.settle(permit, Outcome::Success, Duration::ZERO)));
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn every_change_of_mode_forgets_running_calls_and_reset_goes_back_to_the_mode_beneath() {
+    let bench = Bench::new(touchy().mode(Mode::Advisory));
+    let old = bench.acquire().unwrap();
+    for mode in [Mode::ForcedOpen, Mode::Disabled, Mode::ObserveOnly] {
+        let _ = bench.engine.set_mode(mode);
+        assert_eq!(bench.engine.mode(), mode);
+        assert!(bench.engine.set_mode(mode).is_empty());
+        assert_eq!(bench.acquire().is_some(), mode != Mode::ForcedOpen);
+    }
+    let _ = bench.engine.reset();
+    assert_eq!((bench.engine.mode(), bench.state()), (Mode::Advisory, State::Closed));
+    let _ = bench.settle(old, Outcome::FAILURE, Duration::ZERO);
+    assert_eq!(bench.state(), State::Closed);
+}
+
+#[test]
+fn observe_only_says_once_that_it_would_have_opened() {
+    let bench = Bench::new(touchy().mode(Mode::ObserveOnly));
+    let told: Vec<_> = (0..10)
+        .flat_map(|_| bench.settle(bench.acquire().unwrap(), Outcome::FAILURE, Duration::ZERO))
+        .map(|one| (one.from, one.to, one.reason))
+        .collect();
+    assert_eq!(told, [(State::ObserveOnly, State::ObserveOnly, Reason::Failures)]);
+    assert!(bench.engine.open(None, bench.now).is_err() && bench.engine.half_open(bench.now).is_err());
+}
+
+#[test]
+fn last_resort_calls_pass_a_few_at_once_and_decide_nothing() {
+    // G30
+    let mut bench = Bench::new(touchy().last_resort(2));
+    bench.call(Outcome::FAILURE);
+    let ask = |bench: &Bench| bench.engine.acquire_as_last_resort(|| bench.now).admission;
+    let (first, _second) = (ask(&bench).unwrap(), ask(&bench).unwrap());
+    assert!(ask(&bench).is_err(), "two at once");
+    let _ = bench.settle(first, Outcome::Success, Duration::ZERO);
+    assert_eq!(bench.state(), State::Open);
+    let third = ask(&bench).unwrap();
+    assert!(ask(&bench).is_err());
+    bench.at(9_999);
+    assert!(bench.engine.open(None, bench.now).is_ok());
+    assert!(ask(&bench).is_err());
+    bench.at(10_000);
+    let _fourth = ask(&bench).expect("slots of calls that never end come back after the lease");
+    let _ = bench.settle(third, Outcome::Success, Duration::ZERO);
+    assert!(ask(&bench).is_ok() && ask(&bench).is_err(), "and a late one gives nothing back");
+    let _ = bench.engine.set_mode(Mode::ForcedOpen);
+    assert!(ask(&bench).is_err(), "forced open means it");
+}
+
+#[test]
+fn would_refuse_takes_no_probe() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.engine.would_refuse(|| bench.now).unwrap().retry_after, advice(1));
+    bench.at(1000);
+    (0..10).for_each(|_| assert_eq!(bench.engine.would_refuse(|| bench.now), None));
+    let _probes = (bench.acquire().unwrap(), bench.acquire().unwrap());
+    assert!(bench.engine.would_refuse(|| bench.now).unwrap().is_probing());
+}

@@ -1,0 +1,581 @@
+//! A circuit breaker as one would explain it: whole histories, no sums, no tricks. Times are milliseconds.
+
+use std::time::Duration;
+
+use breaker_layer::engine::{Mode, Outcome, Over, Probes, Settings, Snapshot, State, TripOn};
+use proptest::prelude::*;
+
+/// The settings of both.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    over: Over,
+    min_calls: u32,
+    failure_rate: Option<f64>,
+    slow_rate: Option<f64>,
+    failures: Option<u32>,
+    consecutive: Option<u32>,
+    trip_on: TripOn,
+    slow_after: Option<u64>,
+    open_ms: u64,
+    factor: u64,
+    list: Option<Vec<u64>>,
+    probes: Probes,
+    lease_ms: u64,
+    last_resort: u32,
+    mode: Mode,
+}
+
+const CAP: u64 = 20_000;
+const HOLD_FROM: u64 = 5_000;
+const MAX_ADVICE: u64 = 15_000;
+const IN_A_ROW: u32 = 3;
+
+impl Plan {
+    pub(crate) fn any() -> impl Strategy<Value = Self> {
+        let over = prop_oneof![
+            (1..12_u32).prop_map(Over::Calls),
+            (1..8_u32, 1..2_000_u64).prop_map(|(buckets, width)| Over::Time {
+                span: Duration::from_millis(u64::from(buckets) * width),
+                buckets
+            }),
+            Just(Over::SinceEntered),
+        ];
+        let probes =
+            (1..6_u32, 1..6_u32, 0..=20_u32, 0..3_u8).prop_map(|(probes, some, good, kind)| match kind {
+                0 => Probes::Ratio { probes, good: f64::from(good) / 20.0 },
+                1 => Probes::Failures { probes, to_open: some.min(probes) },
+                _ => Probes::Successes { probes, to_close: some.min(probes) },
+            });
+        let rate = || prop::option::of((1..=20_u32).prop_map(|twentieth| f64::from(twentieth) / 20.0));
+        let rules = (rate(), rate(), prop::option::of(1..6_u32), prop::option::of(1..6_u32));
+        let slow_after = prop::option::of(500..2_500_u64);
+        let open = (0..5_000_u64, 1..4_u64, prop::option::of(prop::collection::vec(0..5_000_u64, 1..4)));
+        let mode =
+            prop_oneof![4 => Just(Mode::Enforcing), 1 => Just(Mode::Advisory), 1 => Just(Mode::ObserveOnly)];
+        let trip_on = prop_oneof![Just(TripOn::AnyOutcome), Just(TripOn::FailureOnly)];
+        let rest = (0..8_u32, 500..8_000_u64, 0..3_u32);
+        (over, probes, rules, slow_after, open, mode, trip_on, rest).prop_map(
+            |(over, probes, rules, slow_after, open, mode, trip_on, rest)| {
+                let (failure_rate, slow_rate, failures, consecutive) = rules;
+                let (open_ms, factor, list) = open;
+                let (min_calls, lease_ms, last_resort) = rest;
+                let slow_rate = slow_rate.filter(|_| slow_after.is_some());
+                let failures = match over {
+                    Over::Calls(size) => failures.map(|failures| failures.min(size)),
+                    _ => failures,
+                };
+                let none = slow_rate.is_none() && failures.is_none() && consecutive.is_none();
+                let failure_rate = if none { failure_rate.or(Some(0.5)) } else { failure_rate };
+                Self {
+                    over,
+                    min_calls,
+                    failure_rate,
+                    slow_rate,
+                    failures,
+                    consecutive,
+                    trip_on,
+                    slow_after,
+                    open_ms,
+                    factor,
+                    list,
+                    probes,
+                    lease_ms,
+                    last_resort,
+                    mode,
+                }
+            },
+        )
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let mut builder = Settings::builder()
+            .over(self.over)
+            .min_calls(self.min_calls)
+            .failure_rate(self.failure_rate)
+            .slow_rate(self.slow_rate)
+            .failures(self.failures)
+            .consecutive_failures(self.consecutive)
+            .trip_on(self.trip_on)
+            .slow_after(self.slow_after.map(Duration::from_millis))
+            .soft_alone_may_not_open()
+            .open_time(Duration::from_millis(self.open_ms))
+            .open_time_factor(self.factor as f64)
+            .max_open_time(Duration::from_millis(CAP))
+            .jitter(0.0)
+            .hold_from(Duration::from_millis(HOLD_FROM))
+            .max_advice(Duration::from_millis(MAX_ADVICE))
+            .rate_limited_in_a_row(IN_A_ROW)
+            .probes(self.probes)
+            .lease(Duration::from_millis(self.lease_ms))
+            .last_resort(self.last_resort)
+            .mode(self.mode);
+        if let Some(list) = &self.list {
+            builder = builder.open_times(list.iter().copied().map(Duration::from_millis));
+        }
+        builder.build().expect("the plan is sound")
+    }
+}
+
+/// What a call was admitted as, in which period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    kind: Kind,
+    period: u64,
+    round: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counted,
+    Probe,
+    Uncounted,
+    LastResort,
+}
+
+impl Ticket {
+    pub(crate) fn is_probe(&self) -> bool {
+        self.kind == Kind::Probe
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    bucket: i64,
+    weight: u64,
+    slow: bool,
+}
+
+/// What is compared after each step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    state: State,
+    mode: Mode,
+    total: u64,
+    failed: u64,
+    thousandths: u64,
+    slow: u64,
+    slow_failed: u64,
+    refused: u64,
+    openings: u32,
+    time_left: Option<i64>,
+    probes: u32,
+}
+
+impl View {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let counts = snapshot.counts;
+        Self {
+            state: snapshot.state,
+            mode: snapshot.mode,
+            total: counts.total,
+            failed: counts.failed,
+            thousandths: (counts.failed_weight * 1000.0).round() as u64,
+            slow: counts.slow,
+            slow_failed: counts.slow_failed,
+            refused: counts.refused,
+            openings: snapshot.consecutive_openings,
+            time_left: snapshot.time_left.map(|left| left.as_millis() as i64),
+            probes: snapshot.probes,
+        }
+    }
+}
+
+/// The model.
+pub(crate) struct Model {
+    plan: Plan,
+    state: State,
+    advisory: bool,
+    period: u64,
+    first_period: u64,
+    /// Every call that counts, since the state was entered.
+    calls: Vec<Call>,
+    newest_bucket: i64,
+    streak: u64,
+    limited: u32,
+    probes: u32,
+    openings: u32,
+    failed_half_opens: usize,
+    refused: u64,
+    open_until: i64,
+    lease_until: i64,
+    advised_until: i64,
+    running_last_resort: u32,
+    last_resort_until: i64,
+    round: u64,
+}
+
+impl Model {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let state = if plan.mode == Mode::ObserveOnly { State::ObserveOnly } else { State::Closed };
+        Self {
+            advisory: plan.mode == Mode::Advisory,
+            plan,
+            state,
+            period: 0,
+            first_period: 0,
+            calls: Vec::new(),
+            newest_bucket: 0,
+            streak: 0,
+            limited: 0,
+            probes: 0,
+            openings: 0,
+            failed_half_opens: 0,
+            refused: 0,
+            open_until: 0,
+            lease_until: 0,
+            advised_until: 0,
+            running_last_resort: 0,
+            last_resort_until: 0,
+            round: 0,
+        }
+    }
+
+    fn ticket(&self, kind: Kind) -> Ticket {
+        Ticket { kind, period: self.period, round: self.round }
+    }
+
+    fn enter(&mut self, state: State) {
+        self.period += 1;
+        self.state = state;
+        self.calls.clear();
+        (self.streak, self.limited, self.probes, self.refused) = (0, 0, 0, 0);
+        if state != State::Open && state != State::HalfOpen {
+            (self.openings, self.failed_half_opens, self.advised_until) = (0, 0, 0);
+        }
+    }
+
+    fn open_time(&self) -> i64 {
+        let time = match &self.plan.list {
+            Some(list) => list[self.failed_half_opens.min(list.len() - 1)],
+            None => (1..self.openings).fold(self.plan.open_ms, |time, _| (time * self.plan.factor).min(CAP)),
+        };
+        time.min(CAP) as i64
+    }
+
+    fn end_lease(&mut self, now: i64) {
+        let good = self.calls.iter().all(|call| call.weight == 0 && !call.slow);
+        let waits = good && !self.calls.is_empty() && self.calls.len() as u64 == u64::from(self.probes);
+        if self.state == State::HalfOpen && now.max(0) >= self.lease_until && !waits {
+            self.openings = self.openings.max(1);
+            self.open_until = self.lease_until + self.open_time();
+            self.enter(State::Open);
+        }
+    }
+
+    pub(crate) fn acquire(&mut self, last_resort: bool, now: i64) -> Result<Ticket, Option<i64>> {
+        let now = now.max(0);
+        self.end_lease(now);
+        if self.state == State::Open && now >= self.open_until {
+            self.enter(State::HalfOpen);
+            self.lease_until = now + self.plan.lease_ms as i64;
+        }
+        let left = match self.state {
+            State::Closed | State::ObserveOnly => return Ok(self.ticket(Kind::Counted)),
+            State::Disabled => return Ok(self.ticket(Kind::Uncounted)),
+            State::HalfOpen if self.probes < self.all_probes() => {
+                self.probes += 1;
+                if now >= self.lease_until {
+                    self.lease_until = now + self.plan.lease_ms as i64;
+                }
+                return Ok(self.ticket(Kind::Probe));
+            }
+            State::Open => Some(self.open_until - now),
+            _ => None,
+        };
+        if self.state != State::ForcedOpen {
+            if self.advisory {
+                return Ok(self.ticket(Kind::Uncounted));
+            }
+            if last_resort && self.plan.last_resort > 0 {
+                if self.running_last_resort >= self.plan.last_resort && now >= self.last_resort_until {
+                    self.running_last_resort = 0;
+                    self.round += 1;
+                }
+                if self.running_last_resort < self.plan.last_resort {
+                    self.running_last_resort += 1;
+                    self.last_resort_until = now + self.plan.lease_ms as i64;
+                    return Ok(self.ticket(Kind::LastResort));
+                }
+            }
+        }
+        self.refused += 1;
+        Err(left)
+    }
+
+    pub(crate) fn settle(&mut self, ticket: &Ticket, outcome: Outcome, took: u64, now: i64) {
+        let now = now.max(0);
+        let slow = self.plan.slow_after.is_some_and(|limit| took > limit);
+        self.end_lease(now);
+        if ticket.kind == Kind::LastResort && ticket.round == self.round {
+            self.running_last_resort -= 1;
+        }
+        let advice = match outcome {
+            Outcome::Failure { advice, .. }
+            | Outcome::RateLimited { advice }
+            | Outcome::AtOnce { advice } => advice.map(|advice| advice.as_millis() as u64),
+            _ => None,
+        };
+        let until = advice.map_or(0, |advice| now + advice.min(MAX_ADVICE) as i64);
+        let hold = advice.is_some_and(|advice| advice >= HOLD_FROM);
+        let present = ticket.period == self.period;
+        match (ticket.kind, self.state) {
+            (Kind::Counted, State::Closed | State::ObserveOnly) if present => {
+                self.advised_until = self.advised_until.max(until);
+                self.counted(outcome, slow, hold, now);
+            }
+            (Kind::Probe, State::HalfOpen) if present => {
+                self.advised_until = self.advised_until.max(until);
+                self.probe(outcome, slow, hold, now);
+            }
+            (_, State::Open) if hold && ticket.period >= self.first_period => {
+                self.advised_until = self.advised_until.max(until);
+                self.open_until = self.open_until.max(self.advised_until);
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&mut self, weight: u64, slow: bool, now: i64) {
+        let bucket = self.bucket(now);
+        self.calls.push(Call { bucket, weight, slow });
+    }
+
+    fn bucket(&mut self, now: i64) -> i64 {
+        if let Over::Time { span, buckets } = self.plan.over {
+            let width = span.as_millis() as i64 / i64::from(buckets);
+            self.newest_bucket = self.newest_bucket.max(now.max(0) / width);
+        }
+        self.newest_bucket
+    }
+
+    /// The calls that are looked at.
+    fn window(&self) -> Vec<Call> {
+        let all = self.calls.iter().copied();
+        match self.plan.over {
+            _ if self.state == State::HalfOpen => all.collect(),
+            Over::Calls(size) => all.rev().take(size as usize).collect(),
+            Over::Time { buckets, .. } => {
+                all.filter(|call| call.bucket > self.newest_bucket - i64::from(buckets)).collect()
+            }
+            _ => all.collect(),
+        }
+    }
+
+    fn counted(&mut self, outcome: Outcome, slow: bool, hold: bool, now: i64) {
+        let opens = match outcome {
+            Outcome::Success => {
+                (self.streak, self.limited) = (0, 0);
+                self.record(0, slow, now);
+                self.plan.trip_on == TripOn::AnyOutcome && self.rule_met()
+            }
+            Outcome::Failure { weight, .. } => {
+                let weight = (f64::from(weight) * 1000.0).round() as u64;
+                self.limited = 0;
+                self.streak += weight;
+                self.record(weight, slow, now);
+                self.rule_met()
+            }
+            Outcome::Cancelled if slow => {
+                self.record(0, true, now);
+                self.rule_met()
+            }
+            Outcome::AtOnce { .. } => true,
+            Outcome::RateLimited { advice: Some(_) } => hold,
+            Outcome::RateLimited { advice: None } => {
+                self.limited += 1;
+                self.limited >= IN_A_ROW
+            }
+            _ => false,
+        };
+        if opens && self.state == State::Closed {
+            self.opens(outcome, hold, now);
+        }
+    }
+
+    fn opens(&mut self, outcome: Outcome, hold: bool, now: i64) {
+        self.openings += 1;
+        let time = match outcome {
+            Outcome::RateLimited { .. } if hold => 0,
+            Outcome::AtOnce { .. } => CAP as i64,
+            _ => self.open_time(),
+        };
+        self.open_until = (now + time).max(self.advised_until);
+        self.enter(State::Open);
+    }
+
+    fn rule_met(&self) -> bool {
+        let calls = self.window();
+        let weight: u64 = calls.iter().map(|call| call.weight).sum();
+        let (failure, slow) = self.rates();
+        // a hair's breadth: here the rates are floating point
+        let reached = |rate: Option<f64>, limit: Option<f64>| match (rate, limit) {
+            (Some(rate), Some(limit)) => rate > limit - 1e-9,
+            _ => false,
+        };
+        self.plan.failures.is_some_and(|failures| weight >= u64::from(failures) * 1000)
+            || self.plan.consecutive.is_some_and(|failures| self.streak >= u64::from(failures) * 1000)
+            || reached(failure, self.plan.failure_rate)
+            || reached(slow, self.plan.slow_rate)
+    }
+
+    pub(crate) fn rates(&self) -> (Option<f64>, Option<f64>) {
+        let calls = self.window();
+        let least = match self.plan.over {
+            Over::Calls(size) => self.plan.min_calls.min(size),
+            _ => self.plan.min_calls,
+        };
+        let total = calls.len();
+        let counts = matches!(self.state, State::Closed | State::ObserveOnly | State::HalfOpen);
+        if !counts || total < least.max(1) as usize {
+            return (None, None);
+        }
+        let weight: f64 = calls.iter().map(|call| call.weight as f64 / 1000.0).sum();
+        let slow = calls.iter().filter(|call| call.slow).count();
+        (Some(weight / total as f64), Some(slow as f64 / total as f64))
+    }
+
+    fn all_probes(&self) -> u32 {
+        match self.plan.probes {
+            Probes::Ratio { probes, .. }
+            | Probes::Failures { probes, .. }
+            | Probes::Successes { probes, .. } => probes,
+            _ => unreachable!("no other kind is made"),
+        }
+    }
+
+    fn probe(&mut self, outcome: Outcome, slow: bool, hold: bool, now: i64) {
+        let fails_at_once = matches!(outcome, Outcome::AtOnce { .. })
+            || matches!(outcome, Outcome::RateLimited { advice: Some(_) } if hold);
+        match outcome {
+            _ if fails_at_once => {}
+            Outcome::Success | Outcome::Alive => self.record(0, slow, now),
+            Outcome::Failure { weight, .. } => {
+                self.record((f64::from(weight) * 1000.0).round() as u64, slow, now);
+            }
+            Outcome::RateLimited { .. } => self.record(1000, slow, now),
+            Outcome::Cancelled if slow => self.record(0, true, now),
+            _ => {
+                self.probes -= 1;
+                return;
+            }
+        }
+        // the best and the worst that can still come
+        let to_come = u64::from(self.all_probes()) - self.calls.len() as u64;
+        if fails_at_once || !self.passes(0) {
+            self.failed_half_opens += 1;
+            self.opens(outcome, hold, now);
+        } else if self.passes(to_come) {
+            self.enter(State::Closed);
+        }
+    }
+
+    /// Whether the period would close if so many of those to come were as bad and slow as can be, and the others good.
+    fn passes(&self, bad: u64) -> bool {
+        let probes = u64::from(self.all_probes());
+        let failed = self.calls.iter().filter(|call| call.weight > 0).count() as u64 + bad;
+        let weight: u64 = self.calls.iter().map(|call| call.weight).sum::<u64>() + bad * 1000;
+        let slow = self.calls.iter().filter(|call| call.slow).count() as u64 + bad;
+        let good = match self.plan.probes {
+            Probes::Ratio { good, .. } => 1.0 - weight as f64 / 1000.0 / probes as f64 > good - 1e-9,
+            Probes::Failures { to_open, .. } => failed < u64::from(to_open),
+            Probes::Successes { to_close, .. } => probes - failed >= u64::from(to_close),
+            _ => unreachable!("no other kind is made"),
+        };
+        let too_slow =
+            self.plan.slow_rate.is_some_and(|rate| slow > 0 && slow as f64 > rate * probes as f64 - 1e-9);
+        good && !too_slow
+    }
+
+    pub(crate) fn renew(&mut self, ticket: &Ticket, now: i64) {
+        if !matches!(ticket.kind, Kind::Probe | Kind::LastResort) {
+            return;
+        }
+        let now = now.max(0);
+        self.end_lease(now);
+        let until = now + self.plan.lease_ms as i64;
+        if ticket.kind == Kind::Probe && ticket.period == self.period && self.state == State::HalfOpen {
+            self.lease_until = self.lease_until.max(until);
+        }
+        if ticket.kind == Kind::LastResort && ticket.round == self.round {
+            self.last_resort_until = self.last_resort_until.max(until);
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self.state {
+            State::ObserveOnly => Mode::ObserveOnly,
+            State::ForcedOpen => Mode::ForcedOpen,
+            State::Disabled => Mode::Disabled,
+            _ if self.advisory => Mode::Advisory,
+            _ => Mode::Enforcing,
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.enter(State::Closed);
+        self.first_period = self.period;
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        if mode == self.mode() {
+            return;
+        }
+        self.enter(match mode {
+            Mode::ObserveOnly => State::ObserveOnly,
+            Mode::ForcedOpen => State::ForcedOpen,
+            Mode::Disabled => State::Disabled,
+            _ => State::Closed,
+        });
+        self.first_period = self.period;
+        if matches!(mode, Mode::Enforcing | Mode::Advisory) {
+            self.advisory = mode == Mode::Advisory;
+        }
+    }
+
+    pub(crate) fn open(&mut self, ms: Option<u64>, now: i64) -> bool {
+        if self.state == State::ObserveOnly {
+            return false;
+        }
+        self.openings += 1;
+        self.open_until = now.max(0) + ms.map_or_else(|| self.open_time(), |ms| ms as i64);
+        self.enter(State::Open);
+        true
+    }
+
+    pub(crate) fn half_open(&mut self, now: i64) -> bool {
+        if self.state == State::ObserveOnly {
+            return false;
+        }
+        self.enter(State::HalfOpen);
+        self.lease_until = now.max(0) + self.plan.lease_ms as i64;
+        true
+    }
+
+    pub(crate) fn view(&mut self, now: i64) -> View {
+        self.end_lease(now);
+        self.bucket(now);
+        let calls = match self.state {
+            State::Closed | State::ObserveOnly | State::HalfOpen => self.window(),
+            _ => Vec::new(),
+        };
+        let time_left = match self.state {
+            State::Open => Some((self.open_until - now.max(0)).max(0)),
+            State::HalfOpen => Some((self.lease_until - now.max(0)).max(0)),
+            _ => None,
+        };
+        let count = |which: fn(&Call) -> bool| calls.iter().filter(|call| which(call)).count() as u64;
+        View {
+            state: self.state,
+            mode: self.mode(),
+            total: calls.len() as u64,
+            failed: count(|call| call.weight > 0),
+            thousandths: calls.iter().map(|call| call.weight).sum(),
+            slow: count(|call| call.slow),
+            slow_failed: count(|call| call.slow && call.weight > 0),
+            refused: self.refused,
+            openings: self.openings,
+            time_left,
+            probes: if self.state == State::HalfOpen { self.probes } else { 0 },
+        }
+    }
+}
