@@ -329,6 +329,14 @@ pub fn is_blank(text: &str) -> bool {
         .all(|c| c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\0'))
 }
 
+/// Whether a text is an HTML page: what a gateway says in place of the target.
+#[must_use]
+pub fn is_html(text: &str) -> bool {
+    let text = text.trim_start();
+    let starts = |tag: &str| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
+    ["<!doctype html", "<html", "<head", "<body"].into_iter().any(starts)
+}
+
 fn unknown_tool<S: AsRef<str>>(name: &str, offered: &[S]) -> Finding {
     let mut message = format!("no tool `{}`; offered are", clipped(name));
     if offered.is_empty() {

@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, error::Category};
 
-use super::{Flaw, FlawKind, MAX_DEPTH, is_blank, scan, start};
+use super::{Flaw, FlawKind, MAX_DEPTH, is_blank, is_html, scan, start};
 
 /// A run of whitespace at a text's end that no indentation explains.
 const BLANK_RUN: usize = 100;
@@ -219,11 +219,6 @@ fn next_start(text: &str, from: usize) -> Option<usize> {
 fn looks_like_json(text: &str) -> bool {
     let second = text[1..].trim_start();
     text.starts_with('{') && second.starts_with(['"', '\'', '}', '“'])
-}
-
-fn is_html(text: &str) -> bool {
-    let starts = |tag: &str| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
-    ["<!doctype html", "<html", "<head", "<body"].into_iter().any(starts)
 }
 
 /// Whether a text that breaks off ends in a runaway: whitespace, or a short piece repeated exactly.
