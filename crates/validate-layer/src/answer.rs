@@ -39,6 +39,9 @@ enum Source {
     /// A body, read as it came.
     #[cfg(feature = "http")]
     Body,
+    /// A body that is still compressed.
+    #[cfg(feature = "http")]
+    Compressed,
     /// A reader that knows the format and found nothing wrong by it.
     Vouched,
 }
@@ -90,11 +93,12 @@ impl Answer {
         })
     }
 
-    /// A whole body; what is no UTF-8 is no text.
+    /// A whole body; what is no UTF-8, or compressed, is no text.
     #[cfg(feature = "http")]
-    pub(crate) fn of_body(bytes: &[u8]) -> Self {
-        let text = std::str::from_utf8(bytes).ok().map(Into::into);
-        Self { text, source: Source::Body, ..Self::default() }
+    pub(crate) fn of_body(bytes: &[u8], compressed: bool) -> Self {
+        let text = std::str::from_utf8(bytes).ok().filter(|_| !compressed || bytes.is_empty());
+        let source = if compressed { Source::Compressed } else { Source::Body };
+        Self { text: text.map(Into::into), source, ..Self::default() }
     }
 
     #[cfg(feature = "http")]
@@ -157,7 +161,7 @@ impl Answer {
     /// Whether it is a whole body that nobody has looked into.
     pub(crate) const fn is_body(&self) -> bool {
         #[cfg(feature = "http")]
-        return matches!(self.source, Source::Body);
+        return matches!(self.source, Source::Body | Source::Compressed);
         #[cfg(not(feature = "http"))]
         false
     }
@@ -166,11 +170,19 @@ impl Answer {
         self.is_body() && self.text.is_none()
     }
 
+    fn no_text(&self) -> Finding {
+        #[cfg(feature = "http")]
+        if self.source == Source::Compressed {
+            let message = "the body is compressed: decompress it inside of this layer";
+            return Finding::new(SoftKind::Malformed, "body.compressed", message);
+        }
+        Finding::new(SoftKind::Malformed, "json.syntax", "no UTF-8")
+    }
+
     fn parsed(&self) -> &Parsed {
         self.parsed.get_or_init(|| {
-            let binary = || Finding::new(SoftKind::Malformed, "json.syntax", "no UTF-8");
             Arc::new(match self.text() {
-                None if self.is_binary() => Parsed { value: None, finding: Some(binary()) },
+                None if self.is_binary() => Parsed { value: None, finding: Some(self.no_text()) },
                 text => Parsed::of(text.unwrap_or_default()),
             })
         })

@@ -168,6 +168,14 @@ async fn a_body_that_is_no_text_passes_unless_json_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_still_compressed_says_so() {
+    let mut compressed = response("H4sIAAAA");
+    compressed.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+    let err = through(ValidateLayer::builder().json(), compressed).await.unwrap_err();
+    assert_eq!(fault(&err).report().unwrap().leading().unwrap().code(), "body.compressed");
+}
+
+#[tokio::test]
 async fn a_gateways_page_in_place_of_json_is_transient() {
     let page = "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>";
     let err = through(ValidateLayer::builder().json(), response(page)).await.unwrap_err();

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct Leak {
     /// The offered tool that it names.
     pub tool: Box<str>,
-    /// The marker it was found by; `json` for a bare call object.
+    /// The marker it was found by; `json` for a bare call object, `python` for a list of calls in that language.
     pub marker: &'static str,
     /// Where it begins, in bytes from the start of the text.
     pub offset: usize,
@@ -49,7 +49,7 @@ const NEAR: usize = 256;
 /// The first tool call written as text, where its name is one of `offered`: without offered tools nothing is a leak.
 ///
 /// Known are the tags and special tokens of the common dialects, and a bare call object
-/// (`{"name": …, "arguments": {…}}`) as the whole text, also in a code fence or in an array. A tag inside a code span
+/// (`{"name": …, "arguments": {…}}`, `[tool(key="value")]`) as the whole text, also in a code fence or in an array. A tag inside a code span
 /// or a code block is taken for an explanation.
 ///
 /// ```
@@ -119,12 +119,21 @@ fn is_quoted(text: &str, at: usize) -> bool {
     fences % 2 == 1 || line.matches('`').count() % 2 == 1
 }
 
-/// A call object as the whole text.
+/// The members by which call objects name the tool, and those that hold its arguments.
+const NAMES: [&str; 5] = ["name", "function", "tool", "tool_name", "action"];
+const ARGUMENTS: [&str; 6] = ["arguments", "parameters", "args", "input", "tool_input", "action_input"];
+
+/// A call object, or a list of calls as Python writes them, as the whole text.
 fn bare<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
     let offset = super::start(text);
     let body = unfenced(text.trim());
-    if !body.starts_with(['{', '[']) || !body.contains("\"name\"") {
+    // Most answers name no tool, and are not parsed again.
+    let names_one = || offered.iter().any(|name| body.contains(name.as_ref()));
+    if !body.starts_with(['{', '[']) || !names_one() {
         return None;
+    }
+    if let Some(tool) = pythonic(body, offered) {
+        return Some(Leak { tool: tool.into(), marker: "python", offset });
     }
     let value: Value = serde_json::from_str(body).ok()?;
     let call = match &value {
@@ -132,11 +141,21 @@ fn bare<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
         other => other,
     };
     let call = call.get("function").filter(|inner| inner.is_object()).unwrap_or(call);
-    let arguments = call.get("arguments").or_else(|| call.get("parameters"))?;
-    let shape = arguments.is_object() || arguments.is_string();
-    let name = call.get("name")?.as_str().filter(|_| shape)?;
+    let arguments = ARGUMENTS.into_iter().find_map(|key| call.get(key))?;
+    let name = NAMES.into_iter().find_map(|key| call.get(key)?.as_str())?;
     let tool = offered.iter().map(AsRef::as_ref).find(|&tool| tool == name)?;
-    Some(Leak { tool: tool.into(), marker: "json", offset })
+    (arguments.is_object() || arguments.is_string()).then(|| Leak {
+        tool: tool.into(),
+        marker: "json",
+        offset,
+    })
+}
+
+/// `[tool(key="value")]`.
+fn pythonic<'a, S: AsRef<str>>(body: &str, offered: &'a [S]) -> Option<&'a str> {
+    let inner = body.strip_prefix('[')?.trim_start();
+    let is_call = |name: &&str| inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
+    offered.iter().map(AsRef::as_ref).find(is_call).filter(|_| body.ends_with(")]"))
 }
 
 fn unfenced(text: &str) -> &str {
