@@ -65,18 +65,26 @@ pub fn leaked<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
     if offered.is_empty() {
         return None;
     }
-    let marked = MARKERS.iter().filter_map(|&(marker, naming, special)| {
-        let mut places = text.match_indices(marker).map(|(at, _)| at).take(TRIES);
-        places.find_map(|offset| {
-            if !special && is_quoted(text, offset) {
-                return None;
-            }
-            let after = near(&text[offset + marker.len()..]);
-            let tool = named(after, naming, offered)?;
-            Some(Leak { tool: tool.into(), marker, offset })
-        })
+    let mut tries = [TRIES; MARKERS.len()];
+    // Each marker has a character that is rare in most texts, so many bytes after its start.
+    let firsts = [('<', 0), ('[', 0), ('=', " to".len())].map(|(rare, after)| {
+        let places = text.match_indices(rare).filter_map(|(at, _)| at.checked_sub(after));
+        places.filter_map(|at| marked(text, at, offered, &mut tries)).next()
     });
-    marked.min_by_key(|leak| leak.offset).or_else(|| bare(text, offered))
+    firsts.into_iter().flatten().min_by_key(|leak| leak.offset).or_else(|| bare(text, offered))
+}
+
+/// A leak at a place, by its marker.
+fn marked<S: AsRef<str>>(text: &str, at: usize, offered: &[S], tries: &mut [usize]) -> Option<Leak> {
+    let rest = text.get(at..)?;
+    let (&(marker, naming, special), tries) =
+        MARKERS.iter().zip(tries).find(|((marker, ..), _)| rest.starts_with(marker))?;
+    *tries = tries.checked_sub(1)?;
+    if !special && is_quoted(text, at) {
+        return None;
+    }
+    let tool = named(near(&rest[marker.len()..]), naming, offered)?;
+    Some(Leak { tool: tool.into(), marker, offset: at })
 }
 
 fn near(text: &str) -> &str {

@@ -161,6 +161,7 @@ fn a_leak_needs_an_offered_name_and_is_not_an_explanation() {
         "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{}",
         "```json\n{\"name\": \"get_weather\", \"parameters\": {}}\n```",
         "{\"tool\": \"get_weather\", \"tool_input\": {}}",
+        "<|channel|>commentary to=functions.get_weather <|message|>{}",
         "[get_weather(city=\"Oslo\")]",
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"arguments\": \"{}\"}}]",
     ];
@@ -199,6 +200,7 @@ fn hostile_texts_of_ten_megabytes_take_bounded_time() {
         repeat("<tool_call>"),
         repeat("```\n"),
         repeat("`<tool_call>"),
+        repeat("日 to="),
         repeat("\\\""),
         format!("\"{}", repeat("\\")),
         format!("[{}", repeat("1,")),
