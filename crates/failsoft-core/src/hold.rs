@@ -227,6 +227,12 @@ impl<B> Held<B> {
         let whole = self.rest.is_none() && self.trailers.is_none() && self.read.len() <= 1;
         whole.then(|| self.read.pop_front().unwrap_or_default())
     }
+
+    /// The body itself, where nothing of it was read.
+    #[cfg(feature = "reqwest-013")]
+    pub(crate) fn take_unread(&mut self) -> Option<B> {
+        if self.read.is_empty() && self.trailers.is_none() { self.rest.take() } else { None }
+    }
 }
 
 impl<B: Body<Error: Into<BoxError>>> Body for Held<B> {

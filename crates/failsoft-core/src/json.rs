@@ -295,6 +295,21 @@ pub fn arguments(text: &str) -> Result<Map<String, Value>, Flaw> {
     }
 }
 
+/// Like [`arguments`], and not the whole call over again in place of its arguments.
+///
+/// # Errors
+///
+/// As those of [`arguments`].
+pub fn arguments_of(call: &ToolCall) -> Result<Map<String, Value>, Flaw> {
+    let map = arguments(&call.arguments)?;
+    let named = map.get("name").and_then(Value::as_str) == Some(&*call.name);
+    if named && map.len() == 2 && map.get("arguments").is_some_and(Value::is_object) {
+        let flaw = Flaw::new(FlawKind::Arguments, 0, "a whole call in place of its arguments");
+        return Err(flaw.with_value(Value::Object(map)));
+    }
+    Ok(map)
+}
+
 /// Checks one tool call: its name is one of `offered` (where that is known), and its arguments are an object.
 ///
 /// The findings are of [`SoftKind::UnknownTool`] or [`SoftKind::ToolCall`], with the codes `tool.unknown` and
@@ -306,18 +321,7 @@ pub fn check_call<S: AsRef<str>>(call: &ToolCall, offered: Option<&[S]>) -> Opti
             return Some(unknown_tool(&call.name, offered));
         }
     }
-    let flaw = match arguments(&call.arguments) {
-        // A whole call in place of its arguments.
-        Ok(map)
-            if map.len() == 2
-                && map.get("name").and_then(Value::as_str) == Some(&*call.name)
-                && map.get("arguments").is_some_and(Value::is_object) =>
-        {
-            Flaw::new(FlawKind::Arguments, 0, "a whole call in place of its arguments")
-        }
-        Ok(_) => return None,
-        Err(flaw) => flaw,
-    };
+    let flaw = arguments_of(call).err()?;
     let message = format!("arguments of `{}`: {flaw}", clipped(&call.name));
     Some(Finding::new(SoftKind::ToolCall, "tool.arguments", message).with_severity(flaw.severity()))
 }
@@ -327,6 +331,14 @@ pub fn check_call<S: AsRef<str>>(call: &ToolCall, offered: Option<&[S]>) -> Opti
 pub fn is_blank(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\0'))
+}
+
+/// Whether a text is an HTML page: what a gateway says in place of the target.
+#[must_use]
+pub fn is_html(text: &str) -> bool {
+    let text = text.trim_start();
+    let starts = |tag: &str| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
+    ["<!doctype html", "<html", "<head", "<body"].into_iter().any(starts)
 }
 
 fn unknown_tool<S: AsRef<str>>(name: &str, offered: &[S]) -> Finding {

@@ -75,6 +75,9 @@ impl Hold for reqwest::Response {
     }
 
     fn close(parts: http::response::Parts, mut body: Held<reqwest::Body>) -> Self {
+        if let Some(unread) = body.take_unread() {
+            return http::Response::from_parts(parts, unread).into();
+        }
         match body.take_whole() {
             Some(bytes) => http::Response::from_parts(parts, bytes).into(),
             None => close(parts, body),

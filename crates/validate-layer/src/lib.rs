@@ -1,1 +1,89 @@
-//! placeholder
+//! A [`tower_layer::Layer`] that turns a wrong answer into a failure.
+//!
+//! Take it around a client whose answers can be wrong although the status says success: a model that stops in the middle
+//! of its JSON, leaves out a field, calls a tool that does not exist, or says nothing at all. A wrong answer becomes
+//! a [`Fault`](failsoft_core::Fault) of [`Class::Soft`](failsoft_core::Class::Soft), with a report, so that a breaker
+//! counts it, a retry repeats it where that can help, and a fallback takes the next route.
+//!
+//! ```
+//! use failsoft_core::{BoxError, Class, Fault, SoftKind};
+//! use tower::{Service, ServiceBuilder, ServiceExt};
+//! use validate_layer::{Answer, ValidateLayer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let layer = ValidateLayer::values(|reply: &String| Answer::new(reply.as_str()))
+//!     .name("model-a")
+//!     .json_object()
+//!     .require("/city")
+//!     .build()?;
+//! let mut service = ServiceBuilder::new()
+//!     .layer(layer)
+//!     .service_fn(|reply: &'static str| async move { Ok::<_, BoxError>(reply.to_owned()) });
+//!
+//! assert!(service.ready().await?.call(r#"{"city": "Oslo"}"#).await.is_ok());
+//!
+//! let err = service.ready().await?.call(r#"{"town": "Oslo"}"#).await.unwrap_err();
+//! let fault = Fault::find(&*err).expect("a wrong answer is a fault");
+//! assert_eq!(fault.class(), Class::Soft(SoftKind::MissingField));
+//! assert_eq!(fault.report().unwrap().findings()[0].path(), Some("/city"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is looked at
+//!
+//! | response | what happens |
+//! |---|---|
+//! | its `Insight` carries a failure, and the status says success | a fault with that verdict: an error inside a 200 never passes for an answer |
+//! | its `Insight` carries text, tool calls, or why it ended | those are checked; the body is not read |
+//! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text |
+//! | a failure by its status, 1xx, 204, 205 | passes untouched, unread |
+//! | a stream: `text/event-stream`, NDJSON, JSON lines, gRPC | passes unread |
+//! | a plain value | what the function given to [`ValidateLayer::values`] makes of it is checked |
+//!
+//! What passes reaches the caller byte for byte, with the report (warnings, if any) and the verdict in its
+//! [`Insight`](failsoft_core::Insight). A body that fails while it is held gives its own error, where that says what it
+//! means, else a fault of [`Class::Transient`](failsoft_core::Class::Transient) with the error as its source.
+//!
+//! # The parts
+//!
+//! | to | look at |
+//! |---|---|
+//! | put checks around a service | [`ValidateLayer`], [`ValidateBuilder`] |
+//! | use a check by itself | [`checks`], [`Check`] |
+//! | write a check | [`check_fn()`], [`Check`], [`Answer`] |
+//! | know what may be sent again | [`Validator`] |
+//!
+//! # Features
+//!
+//! `http` (default) holds the bodies of `http::Response`; `reqwest-013` those of reqwest 0.13. Without either, plain
+//! values can be checked.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The README is tested with the crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
+mod answer;
+#[cfg(feature = "http")]
+mod bodies;
+mod builder;
+mod check;
+pub mod checks;
+mod events;
+mod future;
+mod layer;
+mod mode;
+mod service;
+mod validator;
+
+pub use self::{
+    answer::Answer,
+    builder::ValidateBuilder,
+    check::{Check, CheckFn, Complaint, check_fn},
+    future::ResponseFuture,
+    layer::ValidateLayer,
+    mode::{Bodies, Mode, Values},
+    service::Validate,
+    validator::{Beyond, Validator},
+};

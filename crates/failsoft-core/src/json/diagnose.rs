@@ -1,9 +1,11 @@
 //! Why a text is not JSON, in the words that tell what to do about it.
 
+use std::ops::Range;
+
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, error::Category};
 
-use super::{Flaw, FlawKind, MAX_DEPTH, is_blank, scan, start};
+use super::{Flaw, FlawKind, MAX_DEPTH, is_blank, is_html, scan, start};
 
 /// A run of whitespace at a text's end that no indentation explains.
 const BLANK_RUN: usize = 100;
@@ -28,11 +30,14 @@ pub(super) fn diagnose(text: &str, err: &serde_json::Error) -> Flaw {
         let deep = format!("nested deeper than {} levels", MAX_DEPTH - 1);
         return Flaw::new(FlawKind::Depth, offset, deep);
     }
-    if err.classify() == Category::Eof && is_degenerate(text) {
-        return Flaw::new(FlawKind::Degenerate, offset, "the same again and again, then cut");
+    let overflown = overflown(text, offset);
+    // A number too large in an object that has no end: nobody knows how it would have gone on.
+    let open = overflown.as_ref().is_some_and(|number| number.start > 0 && number.end == text.len());
+    if (open || err.classify() == Category::Eof) && is_degenerate(text) {
+        return Flaw::new(FlawKind::Degenerate, text.len(), "the same again and again, then cut");
     }
-    if let Some(number) = overflown(text, offset) {
-        return Flaw::new(FlawKind::Lossy, number, "a number out of range");
+    if let Some(number) = overflown.filter(|_| !open) {
+        return Flaw::new(FlawKind::Lossy, number.start, "a number out of range");
     }
     let from = start(text);
     let body = &text[from..];
@@ -50,7 +55,7 @@ pub(super) fn diagnose(text: &str, err: &serde_json::Error) -> Flaw {
     if let Some(rest) = after_value(body) {
         return followed(body, rest).shifted(from);
     }
-    if err.classify() == Category::Eof {
+    if open || err.classify() == Category::Eof {
         return Flaw::new(FlawKind::Truncated, text.len(), "it breaks off");
     }
     if let Some(label) = label(body) {
@@ -85,11 +90,12 @@ fn offset(text: &str, err: &serde_json::Error) -> usize {
 }
 
 /// Where a number stands that is right by the grammar and that no double holds, if the parser stopped there.
-fn overflown(text: &str, offset: usize) -> Option<usize> {
+fn overflown(text: &str, offset: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
     let from = bytes[..offset].iter().rposition(|byte| !is_part(byte)).map_or(0, |at| at + 1);
-    let number = &text[from..scan::after_number(bytes, from)];
+    let end = scan::after_number(bytes, from);
+    let number = &text[from..end];
     // The largest double has 309 digits; what is shorter and has no exponent is in range.
     let long = number.len() > 308 || number.contains(['e', 'E']);
     let value = if long { number.parse::<f64>().ok()? } else { return None };
@@ -99,7 +105,7 @@ fn overflown(text: &str, offset: usize) -> Option<usize> {
         && (whole == "0" || !whole.starts_with('0') && !whole.is_empty())
         && !number.starts_with('+')
         && number.split(exponent).next().is_some_and(|mantissa| !mantissa.ends_with('.'));
-    (value.is_infinite() && grammar).then_some(from)
+    (value.is_infinite() && grammar).then_some(from..end)
 }
 
 /// What follows the first value of a text, if there is a whole one.
@@ -199,6 +205,9 @@ fn among_words(text: &str) -> Flaw {
     }
     match found {
         Some(at) => Flaw::new(FlawKind::Wrapped, at, "words or a code fence around the JSON"),
+        None if is_degenerate(text) => {
+            Flaw::new(FlawKind::Degenerate, text.len(), "the same again and again")
+        }
         None => Flaw::new(FlawKind::NonObject, 0, "no JSON in it"),
     }
 }
@@ -219,11 +228,6 @@ fn next_start(text: &str, from: usize) -> Option<usize> {
 fn looks_like_json(text: &str) -> bool {
     let second = text[1..].trim_start();
     text.starts_with('{') && second.starts_with(['"', '\'', '}', '“'])
-}
-
-fn is_html(text: &str) -> bool {
-    let starts = |tag: &str| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
-    ["<!doctype html", "<html", "<head", "<body"].into_iter().any(starts)
 }
 
 /// Whether a text that breaks off ends in a runaway: whitespace, or a short piece repeated exactly.

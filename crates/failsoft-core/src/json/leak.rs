@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct Leak {
     /// The offered tool that it names.
     pub tool: Box<str>,
-    /// The marker it was found by; `json` for a bare call object.
+    /// The marker it was found by; `json` for a bare call object, `python` for a list of calls in that language.
     pub marker: &'static str,
     /// Where it begins, in bytes from the start of the text.
     pub offset: usize,
@@ -49,7 +49,7 @@ const NEAR: usize = 256;
 /// The first tool call written as text, where its name is one of `offered`: without offered tools nothing is a leak.
 ///
 /// Known are the tags and special tokens of the common dialects, and a bare call object
-/// (`{"name": …, "arguments": {…}}`) as the whole text, also in a code fence or in an array. A tag inside a code span
+/// (`{"name": …, "arguments": {…}}`, `[tool(key="value")]`) as the whole text, also in a code fence or in an array. A tag inside a code span
 /// or a code block is taken for an explanation.
 ///
 /// ```
@@ -65,18 +65,26 @@ pub fn leaked<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
     if offered.is_empty() {
         return None;
     }
-    let marked = MARKERS.iter().filter_map(|&(marker, naming, special)| {
-        let mut places = text.match_indices(marker).map(|(at, _)| at).take(TRIES);
-        places.find_map(|offset| {
-            if !special && is_quoted(text, offset) {
-                return None;
-            }
-            let after = near(&text[offset + marker.len()..]);
-            let tool = named(after, naming, offered)?;
-            Some(Leak { tool: tool.into(), marker, offset })
-        })
+    let mut tries = [TRIES; MARKERS.len()];
+    // Each marker has a character that is rare in most texts, so many bytes after its start.
+    let firsts = [('<', 0), ('[', 0), ('=', " to".len())].map(|(rare, after)| {
+        let places = text.match_indices(rare).filter_map(|(at, _)| at.checked_sub(after));
+        places.filter_map(|at| marked(text, at, offered, &mut tries)).next()
     });
-    marked.min_by_key(|leak| leak.offset).or_else(|| bare(text, offered))
+    firsts.into_iter().flatten().min_by_key(|leak| leak.offset).or_else(|| bare(text, offered))
+}
+
+/// A leak at a place, by its marker.
+fn marked<S: AsRef<str>>(text: &str, at: usize, offered: &[S], tries: &mut [usize]) -> Option<Leak> {
+    let rest = text.get(at..)?;
+    let (&(marker, naming, special), tries) =
+        MARKERS.iter().zip(tries).find(|((marker, ..), _)| rest.starts_with(marker))?;
+    *tries = tries.checked_sub(1)?;
+    if !special && is_quoted(text, at) {
+        return None;
+    }
+    let tool = named(near(&rest[marker.len()..]), naming, offered)?;
+    Some(Leak { tool: tool.into(), marker, offset: at })
 }
 
 fn near(text: &str) -> &str {
@@ -119,12 +127,21 @@ fn is_quoted(text: &str, at: usize) -> bool {
     fences % 2 == 1 || line.matches('`').count() % 2 == 1
 }
 
-/// A call object as the whole text.
+/// The members by which call objects name the tool, and those that hold its arguments.
+const NAMES: [&str; 5] = ["name", "function", "tool", "tool_name", "action"];
+const ARGUMENTS: [&str; 6] = ["arguments", "parameters", "args", "input", "tool_input", "action_input"];
+
+/// A call object, or a list of calls as Python writes them, as the whole text.
 fn bare<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
     let offset = super::start(text);
     let body = unfenced(text.trim());
-    if !body.starts_with(['{', '[']) || !body.contains("\"name\"") {
+    // Most answers name no tool, and are not parsed again.
+    let names_one = || offered.iter().any(|name| body.contains(name.as_ref()));
+    if !body.starts_with(['{', '[']) || !names_one() {
         return None;
+    }
+    if let Some(tool) = pythonic(body, offered) {
+        return Some(Leak { tool: tool.into(), marker: "python", offset });
     }
     let value: Value = serde_json::from_str(body).ok()?;
     let call = match &value {
@@ -132,11 +149,21 @@ fn bare<S: AsRef<str>>(text: &str, offered: &[S]) -> Option<Leak> {
         other => other,
     };
     let call = call.get("function").filter(|inner| inner.is_object()).unwrap_or(call);
-    let arguments = call.get("arguments").or_else(|| call.get("parameters"))?;
-    let shape = arguments.is_object() || arguments.is_string();
-    let name = call.get("name")?.as_str().filter(|_| shape)?;
+    let arguments = ARGUMENTS.into_iter().find_map(|key| call.get(key))?;
+    let name = NAMES.into_iter().find_map(|key| call.get(key)?.as_str())?;
     let tool = offered.iter().map(AsRef::as_ref).find(|&tool| tool == name)?;
-    Some(Leak { tool: tool.into(), marker: "json", offset })
+    (arguments.is_object() || arguments.is_string()).then(|| Leak {
+        tool: tool.into(),
+        marker: "json",
+        offset,
+    })
+}
+
+/// `[tool(key="value")]`.
+fn pythonic<'a, S: AsRef<str>>(body: &str, offered: &'a [S]) -> Option<&'a str> {
+    let inner = body.strip_prefix('[')?.trim_start();
+    let is_call = |name: &&str| inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
+    offered.iter().map(AsRef::as_ref).find(is_call).filter(|_| body.ends_with(")]"))
 }
 
 fn unfenced(text: &str) -> &str {

@@ -69,6 +69,16 @@ fn relatives_of_the_cases_have_their_class_too() {
         ("{\"x\": 1e-400}", "lossy"),
         ("{\"a\": {\"b\": 1, \"\\u0062\": 2}}", "duplicate-key"),
         ("{\"a\": 1, \"a\": 2, \"b\": \"cut", "truncated"),
+        (&format!("{{\"a\": {}", "1".repeat(400)), "degenerate"),
+        (&format!("{{\"a\": {}", "1234567890".repeat(40)), "degenerate"),
+        (&format!("{{\"a\": 1e{}", "4".repeat(40)), "truncated"),
+        (&format!("{{\"a\": 1{}}}", "0".repeat(400)), "lossy"),
+        (&"I will. ".repeat(60), "degenerate"),
+        ("json\n{\"a\": 1}", "wrapped"),
+        ("data: {\"a\": 1}", "wrapped"),
+        ("{\"a\": 1}<|im_end|>", "wrapped"),
+        ("<json>{\"a\": 1}</json>", "wrapped"),
+        ("<?xml version=\"1.0\"?><Error>no</Error>", "non-object"),
         (&deep(128), "depth"),
     ];
     for (text, wanted) in table {
@@ -150,6 +160,9 @@ fn a_leak_needs_an_offered_name_and_is_not_an_explanation() {
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n",
         "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{}",
         "```json\n{\"name\": \"get_weather\", \"parameters\": {}}\n```",
+        "{\"tool\": \"get_weather\", \"tool_input\": {}}",
+        "<|channel|>commentary to=functions.get_weather <|message|>{}",
+        "[get_weather(city=\"Oslo\")]",
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"arguments\": \"{}\"}}]",
     ];
     for text in leaks {
@@ -161,6 +174,8 @@ fn a_leak_needs_an_offered_name_and_is_not_an_explanation() {
         "```xml\n<tool_call>{\"name\": \"get_weather\"}</tool_call>\n```\nis the form.",
         "<function=get_weather_tomorrow>{}</function>",
         "{\"name\": \"Oslo\", \"arguments\": {}}",
+        "{\"tool\": \"get_weather\", \"why\": \"it rains\"}",
+        "[get_weather] (https://a.example)",
         "{\"name\": \"get_weather\", \"description\": \"gets the weather\"}",
     ];
     for text in fine {
@@ -185,6 +200,7 @@ fn hostile_texts_of_ten_megabytes_take_bounded_time() {
         repeat("<tool_call>"),
         repeat("```\n"),
         repeat("`<tool_call>"),
+        repeat("日 to="),
         repeat("\\\""),
         format!("\"{}", repeat("\\")),
         format!("[{}", repeat("1,")),

@@ -1,0 +1,181 @@
+//! The checks that come with the crate. Each can be used alone.
+//!
+//! ```
+//! use validate_layer::{Check, checks};
+//!
+//! assert!(checks::Json::object().on_text(r#"{"city": "Oslo"}"#).is_empty());
+//! assert_eq!(checks::Json::object().on_text("[1]").leading().unwrap().code(), "json.non-object");
+//! assert_eq!(checks::NotEmpty.on_text(" \n").leading().unwrap().code(), "empty");
+//! ```
+//!
+//! | check | kind of its findings | codes |
+//! |---|---|---|
+//! | [`FinishReason`] | truncated, tool call | `finish.length`, `finish.content_filter`, `finish.unknown`, `finish.no_tool_calls` |
+//! | [`NotEmpty`] | empty | `empty`, `empty.reasoning_only` |
+//! | [`ToolCalls`] | unknown tool, tool call, leaked tool call | `tool.unknown`, `tool.arguments`, `tool.leaked` |
+//! | [`Json`] | malformed, empty, repetition | `json.…`, one for each [`FlawKind`](failsoft_core::json::FlawKind) |
+//! | [`Require`] | missing field, or those of [`Json`] | `required` |
+//! | [`Length`] | truncated | `length` |
+//!
+//! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`] and [`Length`] let it be.
+
+mod length;
+mod tools;
+
+pub use self::{
+    length::{Length, count_words},
+    tools::ToolCalls,
+};
+
+use failsoft_core::{ConfigError, Finding, Finish, Report, Severity, SoftKind, json};
+
+use crate::{Answer, Check};
+
+/// The target stopped because it was done.
+///
+/// Running into the limit of tokens is a cut answer, a filter's stop is [`Class::Refused`](failsoft_core::Class), and
+/// a reason that nobody knows is never taken for a good end, unless a reader of the format has called the answer good.
+/// An answer that says nothing of its end passes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FinishReason;
+
+pub(crate) const CONTENT_FILTER: &str = "finish.content_filter";
+
+impl Check for FinishReason {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        let cut = |code, message: String| Finding::new(SoftKind::Truncated, code, message);
+        match answer.finish() {
+            Some(Finish::Length) => report.push(cut("finish.length", "cut at the limit of tokens".into())),
+            Some(Finish::ContentFilter) => report.push(cut(CONTENT_FILTER, "stopped by a filter".into())),
+            Some(Finish::ToolCalls) if answer.tool_calls().is_empty() => {
+                let message = "it stopped to call tools, and calls none";
+                report.push(Finding::new(SoftKind::ToolCall, "finish.no_tool_calls", message));
+            }
+            Some(Finish::Other(reason)) if !answer.is_vouched() => {
+                report.push(cut("finish.unknown", format!("stopped for an unknown reason, `{reason:.64}`")));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// There is something in it: text that one can see, or a tool call. Reasoning between tags alone is nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotEmpty;
+
+pub(crate) const REASONING_ONLY: &str = "empty.reasoning_only";
+
+impl Check for NotEmpty {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        if !answer.tool_calls().is_empty() {
+            return;
+        }
+        if answer.is_blank() {
+            report.push(Finding::new(SoftKind::Empty, "empty", "nothing in it"));
+        } else if answer.text().is_some_and(is_reasoning_only) {
+            report.push(Finding::new(SoftKind::Empty, REASONING_ONLY, "nothing but reasoning"));
+        }
+    }
+}
+
+fn is_reasoning_only(text: &str) -> bool {
+    let text = text.trim_start();
+    [("<think>", "</think>"), ("<thinking>", "</thinking>")].into_iter().any(|(open, close)| {
+        let inner = text.strip_prefix(open);
+        inner.is_some_and(|inner| inner.rsplit_once(close).is_none_or(|(_, rest)| json::is_blank(rest)))
+    })
+}
+
+/// The text is JSON and nothing else; see [`failsoft_core::json`].
+#[derive(Clone, Copy, Debug)]
+pub struct Json {
+    object: bool,
+}
+
+impl Json {
+    /// Any value.
+    #[must_use]
+    pub const fn any() -> Self {
+        Self { object: false }
+    }
+
+    /// An object.
+    #[must_use]
+    pub const fn object() -> Self {
+        Self { object: true }
+    }
+}
+
+impl Check for Json {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        if !answer.is_textual() {
+            return;
+        }
+        if self.object && answer.value().is_some_and(|value| !value.is_object()) {
+            let code = json::FlawKind::NonObject.code();
+            report.push(Finding::new(SoftKind::Malformed, code, "JSON, but no object"));
+        } else {
+            report.extend(answer.json_finding().cloned());
+        }
+    }
+}
+
+/// Required fields: there, and not null.
+#[derive(Clone, Debug)]
+pub struct Require {
+    pointers: Vec<Box<str>>,
+}
+
+impl Require {
+    /// Names the fields by their JSON pointers (RFC 6901), such as `/items/0/name`.
+    ///
+    /// # Errors
+    ///
+    /// When a pointer is empty, does not begin with `/`, or has a `~` that is neither `~0` nor `~1`.
+    pub fn new(pointers: impl IntoIterator<Item = impl Into<Box<str>>>) -> Result<Self, ConfigError> {
+        let pointers: Vec<Box<str>> = pointers.into_iter().map(Into::into).collect();
+        match pointers.iter().find(|pointer| !is_pointer(pointer)) {
+            None => Ok(Self { pointers }),
+            Some(bad) => {
+                let expected = "a JSON pointer to a field, such as `/items/0/name`";
+                Err(ConfigError::new("ValidateLayer", "require", format_args!("{bad:?}"), expected))
+            }
+        }
+    }
+}
+
+fn is_pointer(pointer: &str) -> bool {
+    let escapes = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    pointer.starts_with('/') && escapes
+}
+
+impl Check for Require {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        if !answer.is_textual() || self.pointers.is_empty() {
+            return;
+        }
+        let Some(value) = answer.value() else {
+            let reported = |finding: &Finding| finding.code().starts_with("json.");
+            if !report.findings().iter().any(reported) {
+                report.extend(answer.json_finding().cloned());
+            }
+            return;
+        };
+        for pointer in &self.pointers {
+            let problem = match value.pointer(pointer) {
+                None => "a required field is missing",
+                Some(value) if value.is_null() => "a required field is null",
+                Some(_) => continue,
+            };
+            let finding = Finding::new(SoftKind::MissingField, "required", problem);
+            report.push(finding.at(String::from(&**pointer)));
+        }
+    }
+}
+
+/// Whether a report already says that there is nothing to look at.
+pub(crate) fn is_empty_answer(report: &Report) -> bool {
+    let empty =
+        |finding: &Finding| finding.kind() == SoftKind::Empty && finding.severity() == Severity::Error;
+    report.findings().iter().any(empty)
+}

@@ -1,0 +1,106 @@
+//! Where the answers are: in the bodies of responses, or in plain values.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+};
+
+use failsoft_core::BoxError;
+
+use crate::{Answer, Validator, events};
+
+/// How an answer is got out of a response. [`Bodies`] and [`Values`] are the two there are.
+#[diagnostic::on_unimplemented(
+    message = "validate-layer cannot look into the response `{Res}`",
+    note = "`http::Response<B>` works, where `B: http_body::Body + Unpin` with an error that converts into `BoxError`; \
+            `reqwest::Response` does with the feature `reqwest-013`; for plain values use \
+            `ValidateLayer::values(|response: &_| Answer::new(…))`"
+)]
+pub trait Mode<Res>: sealed::Sealed {
+    /// The response once it was looked at.
+    type Out;
+
+    /// A response whose answer is being read.
+    #[doc(hidden)]
+    type Reading;
+
+    #[doc(hidden)]
+    fn open(&self, response: Res, validator: &Validator) -> Step<Self::Out, Self::Reading>;
+
+    #[doc(hidden)]
+    fn poll_read(
+        reading: &mut Self::Reading,
+        validator: &Validator,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::Out, BoxError>>;
+}
+
+pub(crate) mod sealed {
+    #[allow(unnameable_types, reason = "sealed")]
+    pub trait Sealed {}
+}
+
+/// What a response turned out to be.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Step<Out, Reading> {
+    Done(Result<Out, BoxError>),
+    Read(Reading),
+}
+
+/// Answers are in the bodies of `http::Response` or `reqwest::Response`: the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bodies {
+    _private: (),
+}
+
+impl Bodies {
+    pub(crate) const fn new() -> Self {
+        Self { _private: () }
+    }
+}
+
+impl sealed::Sealed for Bodies {}
+
+/// Answers are in plain values, out of which a function gets them.
+#[derive(Clone, Copy)]
+pub struct Values<F> {
+    extract: F,
+}
+
+impl<F> Values<F> {
+    pub(crate) const fn new(extract: F) -> Self {
+        Self { extract }
+    }
+}
+
+impl<F> sealed::Sealed for Values<F> {}
+
+impl<Res, F: Fn(&Res) -> Answer> Mode<Res> for Values<F> {
+    type Out = Res;
+    type Reading = std::convert::Infallible;
+
+    fn open(&self, response: Res, validator: &Validator) -> Step<Res, Self::Reading> {
+        let (verdict, report) = validator.judge(&(self.extract)(&response));
+        events::judged(validator.name(), &verdict, &report);
+        Step::Done(if verdict.is_success() {
+            Ok(response)
+        } else {
+            Err(validator.fault(verdict, report, None).into())
+        })
+    }
+
+    fn poll_read(
+        reading: &mut Self::Reading,
+        _: &Validator,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<Res, BoxError>> {
+        match *reading {}
+    }
+}
+
+impl<F> fmt::Debug for Values<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! [`Validator`]: all the checks of one layer, and what their findings mean. No `tower` in it.
+
+use std::{fmt, sync::Arc};
+
+use failsoft_core::{Class, Fault, Finding, Finish, Hint, Report, Severity, SoftKind, Verdict, json};
+
+use crate::{Answer, Check, checks};
+
+/// The checks of a [`ValidateLayer`](crate::ValidateLayer), and what their findings mean. Usable by itself, on an answer
+/// that came another way.
+///
+/// ```
+/// use failsoft_core::{Class, Hint, SoftKind};
+/// use validate_layer::{Answer, ValidateLayer};
+///
+/// let layer = ValidateLayer::builder().require("/city").build()?;
+/// let (verdict, report) = layer.validator().judge(&Answer::new(r#"{"city": null}"#));
+/// assert_eq!(verdict.class(), Class::Soft(SoftKind::MissingField));
+/// assert_eq!(report.to_string(), "required at /city: a required field is null");
+/// # Ok::<(), failsoft_core::ConfigError>(())
+/// ```
+///
+/// # What may be sent again
+///
+/// The hint of the verdict says what may help:
+///
+/// | the answer is | hint |
+/// |---|---|
+/// | cut at the limit of tokens, whatever else is wrong with it | `Modify` |
+/// | empty, far too short, or a malformed tool call | `Same` |
+/// | a raw body that breaks off, where JSON was asked for | `Same` |
+/// | nothing but reasoning | `Modify` |
+/// | anything else: malformed, a missing field, an unknown or leaked tool call, a custom finding | `Modify` |
+/// | stopped by a filter ([`Class::Refused`]) | `Fallback` |
+/// | an HTML page where a raw body should be JSON ([`Class::Transient`]) | `Same` |
+///
+/// [`hint`](crate::ValidateBuilder::hint) changes it for one kind.
+pub struct Validator {
+    pub(crate) checks: Vec<Arc<dyn Check>>,
+    pub(crate) hints: Vec<(SoftKind, Hint)>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) allow_empty: bool,
+    pub(crate) max_body: usize,
+    pub(crate) beyond: Beyond,
+}
+
+/// What happens to an answer longer than the cap, which is never looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Beyond {
+    /// It is a failure, [`SoftKind::Malformed`] with the code `body.too_large`: what cannot be checked is no answer.
+    #[default]
+    Fail,
+    /// It passes unchecked, with a warning `body.too_large` in its `Insight`.
+    Pass,
+}
+
+impl Validator {
+    /// Looks at an answer with every check.
+    #[must_use]
+    pub fn judge(&self, answer: &Answer) -> (Verdict, Report) {
+        let mut report = Report::new();
+        let nothing = answer.tool_calls().is_empty() && answer.is_blank();
+        let checks = if self.allow_empty && nothing { &self.checks[..1] } else { &self.checks[..] };
+        for check in checks {
+            check.check(answer, &mut report);
+            if checks::is_empty_answer(&report) {
+                // There is nothing that the others could look at.
+                break;
+            }
+        }
+        let verdict = self.verdict(answer, &report);
+        (verdict, report)
+    }
+
+    /// The target's name, where it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn verdict(&self, answer: &Answer, report: &Report) -> Verdict {
+        let Some(leading) = report.leading().filter(|finding| finding.severity() == Severity::Error) else {
+            return Verdict::SUCCESS;
+        };
+        if leading.code() == checks::CONTENT_FILTER {
+            return Verdict::of(Class::Refused);
+        }
+        let no_json = leading.code() == json::FlawKind::NonObject.code();
+        if no_json && answer.is_body() && answer.text().is_some_and(json::is_html) {
+            // A gateway's page: the target was not even asked.
+            return Verdict::of(Class::Transient);
+        }
+        Verdict::soft(leading.kind()).with_hint(self.hint_of(answer, leading))
+    }
+
+    fn hint_of(&self, answer: &Answer, leading: &Finding) -> Hint {
+        let kind = leading.kind();
+        if let Some((_, hint)) = self.hints.iter().rev().find(|(of, _)| *of == kind) {
+            return *hint;
+        }
+        if answer.finish() == Some(&Finish::Length) || leading.code() == checks::REASONING_ONLY {
+            return Hint::Modify;
+        }
+        let cut_body = answer.is_body() && leading.code() == json::FlawKind::Truncated.code();
+        match kind {
+            SoftKind::Empty | SoftKind::Truncated | SoftKind::ToolCall => Hint::Same,
+            _ if cut_body => Hint::Same,
+            _ => Hint::Modify,
+        }
+    }
+
+    /// The fault that stands for an answer.
+    pub(crate) fn fault(&self, verdict: Verdict, report: Report, status: Option<u16>) -> Fault {
+        let mut fault =
+            Fault::with_verdict(verdict, env!("CARGO_PKG_NAME")).with_target_if(self.name.clone());
+        if let Some(leading) = report.leading() {
+            fault = fault.with_message(leading.to_string());
+        }
+        if let Some(status) = status {
+            fault = fault.with_status(status);
+        }
+        fault.with_report(report)
+    }
+}
+
+impl fmt::Debug for Validator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Validator")
+            .field("name", &self.name)
+            .field("checks", &self.checks.len())
+            .field("max_body", &self.max_body)
+            .field("beyond", &self.beyond)
+            .finish_non_exhaustive()
+    }
+}
