@@ -261,12 +261,12 @@ impl<Res> Cascade<Res> {
         if to == To::Nowhere {
             return Err(Next::Final);
         }
-        if self.tried >= plan.max_routes {
-            return Err(Next::AttemptsSpent);
-        }
         let eligible = plan.eligible(self.open, route, to);
         if eligible.is_empty() {
             return Err(Next::NoRouteLeft);
+        }
+        if self.tried >= plan.max_routes {
+            return Err(Next::AttemptsSpent);
         }
         if end.is_some_and(|end| end <= now) {
             return Err(Next::DeadlineNear);

@@ -196,7 +196,7 @@ where
                     };
                     cascade.fail(plan, to, failed, again)
                 }
-                Judged::Good(response) => match shared.keep.keep(this.key.take(), response) {
+                Judged::Good(response) => match shared.keep.keep(this.key.as_ref(), response) {
                     Kept::Now(answer) => {
                         cascade.answered(plan);
                         return Poll::Ready(Ok(answer));

@@ -36,7 +36,7 @@ mod cloned;
 mod http;
 mod store;
 
-use std::future::Ready;
+use std::{future::Ready, sync::Arc};
 
 use failsoft_core::BoxError;
 
@@ -67,7 +67,7 @@ pub trait Keep<Req, Res> {
     fn key(&self, request: &Req) -> Option<Self::Key>;
 
     /// Keeps an answer that counts as good so far, and hands it on.
-    fn keep(&self, key: Option<Self::Key>, response: Res) -> Kept<Self::Out, Self::Keeping>;
+    fn keep(&self, key: Option<&Self::Key>, response: Res) -> Kept<Self::Out, Self::Keeping>;
 
     /// Hands on a response that is not to be kept.
     fn pass(&self, response: Res) -> Self::Out;
@@ -85,12 +85,9 @@ pub enum Kept<Out, F> {
     Later(F),
 }
 
-/// Tells requests apart, within a scope.
+/// Tells requests apart, within a scope. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    scope: Box<str>,
-    request: Box<[u8]>,
-}
+pub struct Key(Arc<(Box<str>, Box<[u8]>)>);
 
 impl Key {
     /// A longer key is not kept. Give a strong digest of what is longer.
@@ -100,18 +97,19 @@ impl Key {
     /// the whole canonical body with tools, limits, schema and seed, and whether it is to be streamed.
     #[must_use]
     pub fn new(scope: impl Into<Box<str>>, request: impl Into<Box<[u8]>>) -> Self {
-        Self { scope: scope.into(), request: request.into() }
+        Self(Arc::new((scope.into(), request.into())))
     }
 
     pub(crate) fn fits(&self) -> bool {
-        self.scope.len().saturating_add(self.request.len()) <= Self::MAX_BYTES
+        let (scope, request) = &*self.0;
+        scope.len().saturating_add(request.len()) <= Self::MAX_BYTES
     }
 }
 
 impl std::fmt::Debug for Key {
     /// Without the request: prompts do not belong in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Key").field("scope", &self.scope).finish_non_exhaustive()
+        f.debug_struct("Key").field("scope", &self.0.0).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +126,7 @@ impl<Req, Res> Keep<Req, Res> for NoLastGood {
         None
     }
 
-    fn keep(&self, _: Option<()>, response: Res) -> Kept<Res, Self::Keeping> {
+    fn keep(&self, _: Option<&()>, response: Res) -> Kept<Res, Self::Keeping> {
         Kept::Now(response)
     }
 

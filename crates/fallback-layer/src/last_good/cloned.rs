@@ -52,9 +52,9 @@ where
         (self.key)(request)
     }
 
-    fn keep(&self, key: Option<Key>, response: Res) -> Kept<Res, Self::Keeping> {
+    fn keep(&self, key: Option<&Key>, response: Res) -> Kept<Res, Self::Keeping> {
         if let Some(key) = key {
-            self.store.insert(key, response.clone());
+            self.store.insert(key.clone(), response.clone());
         }
         Kept::Now(response)
     }

@@ -21,7 +21,7 @@ use super::{Keep, Kept, Key, store::Store};
 
 /// Keeps answers over HTTP, under the keys that `key` gives the requests.
 ///
-/// An answer with status 200 that is no event stream and not longer than the [cap](HttpAnswers::body_cap) is read to
+/// An answer with status 200 that is no stream (of events, JSON lines or gRPC messages) and not longer than the [cap](HttpAnswers::body_cap) is read to
 /// its end before it is handed on, with a [`Held`] body; one that breaks off on the way is a failure of its route,
 /// and the next one is taken. It is kept when it is whole, without trailers, as long as its `Content-Length` says,
 /// and nothing that an inner layer learnt of it ([`Insight`]) speaks against it: no failure, no finish but a normal
@@ -71,6 +71,15 @@ struct Answer {
     bytes: Bytes,
 }
 
+/// Content that is read while it comes, so that nobody may wait for its end.
+const STREAMS: [&str; 5] = [
+    "text/event-stream",
+    "application/grpc",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/stream+json",
+];
+
 /// Headers that describe the body, and go with it.
 const KEPT: [HeaderName; 6] = [
     CONTENT_TYPE,
@@ -116,9 +125,10 @@ impl<F> HttpAnswers<F> {
 
     fn may_keep(&self, parts: &Parts, at_least: u64) -> bool {
         let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-        let prefix = b"text/event-stream";
-        let stream = content_type.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-        parts.status == StatusCode::OK && !stream && at_least <= self.cap as u64
+        let is_stream = STREAMS.iter().any(|name| {
+            content_type.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+        });
+        parts.status == StatusCode::OK && !is_stream && at_least <= self.cap as u64
     }
 }
 
@@ -135,13 +145,13 @@ where
         (self.key)(request)
     }
 
-    fn keep(&self, key: Option<Key>, response: Res) -> Kept<Res::Out, KeepWhole<Res>> {
+    fn keep(&self, key: Option<&Key>, response: Res) -> Kept<Res::Out, KeepWhole<Res>> {
         let (parts, body) = response.open();
         match key.filter(|_| self.may_keep(&parts, body.size_hint().lower())) {
             None => Kept::Now(Res::close(parts, Held::unread(body))),
             Some(key) => Kept::Later(KeepWhole {
                 read: ReadWhole::new(body, self.cap),
-                rest: Some((parts, key)),
+                rest: Some((parts, key.clone())),
                 store: Arc::clone(&self.store),
             }),
         }

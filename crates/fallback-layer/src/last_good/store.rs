@@ -18,8 +18,8 @@ pub(super) struct Store<V> {
 }
 
 struct Answers<V> {
-    by_key: HashMap<Arc<Key>, Answer<V>>,
-    by_age: BTreeMap<u64, Arc<Key>>,
+    by_key: HashMap<Key, Answer<V>>,
+    by_age: BTreeMap<u64, Key>,
     next: u64,
 }
 
@@ -39,12 +39,12 @@ impl<V> Store<V> {
         if self.entries == 0 || !key.fits() {
             return;
         }
-        let (key, value, kept) = (Arc::new(key), Arc::new(value), Instant::now());
+        let (value, kept) = (Arc::new(value), Instant::now());
         // What was replaced and what had to go are dropped after the lock is released.
         let _gone = self.with(|answers| {
             let turn = answers.next;
             answers.next = turn.wrapping_add(1);
-            let replaced = answers.by_key.insert(Arc::clone(&key), Answer { value, kept, turn });
+            let replaced = answers.by_key.insert(key.clone(), Answer { value, kept, turn });
             if let Some(replaced) = &replaced {
                 answers.by_age.remove(&replaced.turn);
             }
