@@ -15,20 +15,29 @@
 //! for is a column of the [table](crate::table).
 //!
 //! ```
+//! use failsoft_core::{BoxError, Cloned, ErrorsOnly};
 //! use fallback_layer::{FallbackLayer, Route, last_good::{self, Key}};
-//! # use tower::service_fn;
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! #[derive(Clone)]
 //! struct Question { tenant: String, text: String }
 //!
-//! # let backup = service_fn(|_: Question| async { Ok::<_, std::io::Error>("yes".to_owned()) });
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! # let main = service_fn(|_: Question| async { Ok::<_, BoxError>("yes".to_owned()) });
+//! # let backup = service_fn(|_: Question| async { Ok::<_, BoxError>("yes".to_owned()) });
 //! let layer = FallbackLayer::builder()
+//!     .classify(ErrorsOnly)
+//!     .replay(Cloned)
 //!     .route(Route::new("backup", backup))
 //!     .keep_last_good(last_good::cloned(|question: &Question| {
 //!         Some(Key::new(question.tenant.as_str(), question.text.as_bytes()))
 //!     }))
-//!     .build();
-//! # layer.unwrap();
+//!     .build()?;
+//! let service = ServiceBuilder::new().layer(layer).service(main);
+//! # let question = Question { tenant: "t".to_owned(), text: "?".to_owned() };
+//! assert_eq!(service.oneshot(question).await?, "yes");
+//! # Ok::<_, BoxError>(())
+//! # }).unwrap();
 //! ```
 
 mod cloned;

@@ -1,5 +1,6 @@
 //! A call whose first route is good costs no allocation and no extra yield. In a binary of its own, whose allocator
 //! counts.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 use std::{
     future::{Future, Ready, ready},

@@ -1,4 +1,5 @@
 //! Readiness, cancellation, buffers, and what the types promise.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 mod support;
 

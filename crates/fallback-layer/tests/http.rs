@@ -1,4 +1,5 @@
 //! Real sockets: axum servers on loopback, reqwest clients, and providers that are dead, slow or cut answers short.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 mod support;
 

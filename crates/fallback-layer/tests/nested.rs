@@ -1,4 +1,5 @@
 //! Fallbacks inside each other.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Which route is taken, and what the caller gets.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Limits of time, all in paused time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 mod support;
 

@@ -37,7 +37,7 @@ where
     HttpAnswers { key, cap: HttpAnswers::<F>::BODY_CAP, store: Arc::new(Store::new()) }
 }
 
-/// The store made by [`http`].
+/// The store made by [`http`](http()).
 pub struct HttpAnswers<F> {
     key: F,
     cap: usize,
@@ -175,7 +175,7 @@ where
     }
 }
 
-/// Reads an answer to its end and keeps it, see [`http`].
+/// Reads an answer to its end and keeps it, see [`http`](http()).
 pub struct KeepWhole<Res: Hold> {
     read: ReadWhole<Res::Body>,
     /// Taken when it is handed on.

@@ -1,4 +1,5 @@
 //! What the tests share.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::{
