@@ -104,9 +104,9 @@ impl<Res> Cascade<Res> {
 
     /// Takes the first route to ask.
     pub(crate) fn begin(&mut self, plan: &Plan) -> Result<(), Fault> {
-        let free_only = Call::is_marked(Mark::FreeOnly);
-        self.open = plan.open(free_only);
         self.recording = Call::is_current();
+        let free_only = self.recording && Call::is_marked(Mark::FreeOnly);
+        self.open = plan.open(free_only);
         let nested = Call::is_routed();
         if !nested && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
             self.open.remove(0);

@@ -74,6 +74,18 @@ enum Outcome<Res> {
     Cut(BoxError),
 }
 
+/// How far an attempt has come.
+enum Progress<Res, Out> {
+    Waits {
+        called: bool,
+    },
+    Done(Outcome<Res>),
+    /// The answer was good, and was kept.
+    Kept(Out),
+    /// The future has given its result already.
+    Over,
+}
+
 impl<S, R, Req, C, P, K> ResponseFuture<S, R, Req, C, P, K>
 where
     S: Service<Req>,
@@ -113,78 +125,28 @@ where
         let shared = &**this.shared;
         let plan = &shared.plan;
         let cascade = this.cascade;
+        if let StateProj::Start = this.state.as_mut().project() {
+            if let Err(fault) = cascade.begin(plan) {
+                this.state.set(State::Done);
+                return Poll::Ready(refuse(cascade, shared, this.key.take(), fault));
+            }
+            let next = route(cascade.current(), this.first, shared);
+            this.state.set(next);
+        }
         loop {
-            let mut limited = |cascade: &mut Cascade<_>, called, cx: &mut Context<'_>| {
-                poll_limit(this.sleep.as_mut(), cascade, plan, called, cx)
-            };
-            let outcome = match this.state.as_mut().project() {
-                StateProj::Done => return Poll::Pending,
-                StateProj::Start => {
-                    if let Err(fault) = cascade.begin(plan) {
-                        let verdict = fault.verdict();
-                        let stand_in = plan.table.stand_in(Row::of(verdict.class()));
-                        let key = this.key.take().filter(|_| stand_in);
-                        this.state.set(State::Done);
-                        return Poll::Ready(match key.and_then(|key| shared.keep.replay(&key)) {
-                            Some(answer) => {
-                                cascade.stood_in(plan, verdict);
-                                Ok(answer)
-                            }
-                            None => Err(fault.into()),
-                        });
-                    }
-                    let next = route(cascade.current(), this.first, shared);
-                    this.state.set(next);
-                    continue;
+            // One scope for all that the attempt does in this poll.
+            let outcome = match cascade.enter(|| drive(this.state.as_mut(), this.request, cx)) {
+                Progress::Waits { called } => {
+                    ready!(poll_limit(this.sleep.as_mut(), cascade, plan, called, cx));
+                    if called { Outcome::TimedOut } else { Outcome::NotReadyInTime }
                 }
-                StateProj::ReadyFirst { service } => match make_ready(service, this.request, cascade, cx) {
-                    Poll::Ready(Ok(future)) => {
-                        this.state.set(State::CallFirst { future });
-                        continue;
-                    }
-                    Poll::Ready(Err(error)) => Outcome::Unready(error),
-                    Poll::Pending => {
-                        ready!(limited(cascade, false, cx));
-                        Outcome::NotReadyInTime
-                    }
-                },
-                StateProj::Ready { service } => match make_ready(service, this.request, cascade, cx) {
-                    Poll::Ready(Ok(future)) => {
-                        this.state.set(State::Call { future });
-                        continue;
-                    }
-                    Poll::Ready(Err(error)) => Outcome::Unready(error),
-                    Poll::Pending => {
-                        ready!(limited(cascade, false, cx));
-                        Outcome::NotReadyInTime
-                    }
-                },
-                StateProj::CallFirst { future } => match cascade.enter(|| future.poll(cx)) {
-                    Poll::Ready(result) => Outcome::of(result),
-                    Poll::Pending => {
-                        ready!(limited(cascade, true, cx));
-                        Outcome::TimedOut
-                    }
-                },
-                StateProj::Call { future } => match cascade.enter(|| future.poll(cx)) {
-                    Poll::Ready(result) => Outcome::of(result),
-                    Poll::Pending => {
-                        ready!(limited(cascade, true, cx));
-                        Outcome::TimedOut
-                    }
-                },
-                StateProj::Keep { future } => match cascade.enter(|| future.poll(cx)) {
-                    Poll::Ready(Ok(answer)) => {
-                        cascade.answered(plan);
-                        this.state.set(State::Done);
-                        return Poll::Ready(Ok(answer));
-                    }
-                    Poll::Ready(Err(error)) => Outcome::Cut(error),
-                    Poll::Pending => {
-                        ready!(limited(cascade, true, cx));
-                        Outcome::TimedOut
-                    }
-                },
+                Progress::Done(outcome) => outcome,
+                Progress::Kept(answer) => {
+                    cascade.answered(plan);
+                    this.state.set(State::Done);
+                    return Poll::Ready(Ok(answer));
+                }
+                Progress::Over => return Poll::Pending,
             };
             // What the attempt holds is given back before another one begins.
             this.state.set(State::Done);
@@ -275,6 +237,20 @@ fn row_of_error(verdict: Verdict, error: &BoxError) -> Option<Row> {
     }
 }
 
+/// No route could be asked: an earlier answer, or why.
+fn refuse<Req, Res, R, C, P, K: Keep<Req, Res>>(
+    cascade: &mut Cascade<Res>,
+    shared: &Shared<R, C, P, K>,
+    key: Option<K::Key>,
+    fault: Fault,
+) -> Result<K::Out, BoxError> {
+    let verdict = fault.verdict();
+    let key = key.filter(|_| shared.plan.table.stand_in(Row::of(verdict.class())));
+    let answer = key.and_then(|key| shared.keep.replay(&key)).ok_or(fault)?;
+    cascade.stood_in(&shared.plan, verdict);
+    Ok(answer)
+}
+
 /// Every route has failed: an earlier answer, or the failure.
 fn finish<Req, Res, R, C, P, K: Keep<Req, Res>>(
     cascade: &mut Cascade<Res>,
@@ -306,19 +282,55 @@ fn route<S, SF, R: Clone, RF, KF, C, P, K>(
     }
 }
 
+/// Takes the attempt as far as it goes.
+fn drive<S, R, Req, KF, Out>(
+    mut state: Pin<&mut State<S, S::Future, R, R::Future, KF>>,
+    request: &mut Option<Req>,
+    cx: &mut Context<'_>,
+) -> Progress<S::Response, Out>
+where
+    S: Service<Req, Error: Into<BoxError>>,
+    R: Service<Req, Response = S::Response, Error: Into<BoxError>>,
+    KF: Future<Output = Result<Out, BoxError>>,
+{
+    loop {
+        match state.as_mut().project() {
+            StateProj::ReadyFirst { service } => match make_ready(service, request, cx) {
+                Poll::Ready(Ok(future)) => state.set(State::CallFirst { future }),
+                Poll::Ready(Err(error)) => return Progress::Done(Outcome::Unready(error)),
+                Poll::Pending => return Progress::Waits { called: false },
+            },
+            StateProj::Ready { service } => match make_ready(service, request, cx) {
+                Poll::Ready(Ok(future)) => state.set(State::Call { future }),
+                Poll::Ready(Err(error)) => return Progress::Done(Outcome::Unready(error)),
+                Poll::Pending => return Progress::Waits { called: false },
+            },
+            StateProj::CallFirst { future } => return Progress::of(future.poll(cx)),
+            StateProj::Call { future } => return Progress::of(future.poll(cx)),
+            StateProj::Keep { future } => {
+                return match future.poll(cx) {
+                    Poll::Ready(Ok(answer)) => Progress::Kept(answer),
+                    Poll::Ready(Err(error)) => Progress::Done(Outcome::Cut(error)),
+                    Poll::Pending => Progress::Waits { called: true },
+                };
+            }
+            StateProj::Start | StateProj::Done => return Progress::Over,
+        }
+    }
+}
+
 /// Readies a service and calls it.
-fn make_ready<T, Req, Res>(
+fn make_ready<T, Req>(
     service: &mut T,
     request: &mut Option<Req>,
-    cascade: &mut Cascade<Res>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T::Future, BoxError>>
 where
     T: Service<Req, Error: Into<BoxError>>,
 {
-    ready!(cascade.enter(|| service.poll_ready(cx))).map_err(Into::into)?;
+    ready!(service.poll_ready(cx)).map_err(Into::into)?;
     Poll::Ready(match request.take() {
-        Some(request) => Ok(cascade.enter(|| service.call(request))),
+        Some(request) => Ok(service.call(request)),
         None => Err(Fault::new(Class::Unknown, LAYER).with_message("the request was sent already").into()),
     })
 }
@@ -346,11 +358,12 @@ fn poll_limit<Res>(
     }
 }
 
-impl<Res> Outcome<Res> {
-    fn of<E: Into<BoxError>>(result: Result<Res, E>) -> Self {
-        match result {
-            Ok(response) => Self::Response(response),
-            Err(error) => Self::Error(error.into()),
+impl<Res, Out> Progress<Res, Out> {
+    fn of<E: Into<BoxError>>(polled: Poll<Result<Res, E>>) -> Self {
+        match polled {
+            Poll::Ready(Ok(response)) => Self::Done(Outcome::Response(response)),
+            Poll::Ready(Err(error)) => Self::Done(Outcome::Error(error.into())),
+            Poll::Pending => Self::Waits { called: true },
         }
     }
 }
