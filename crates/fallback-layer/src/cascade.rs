@@ -23,13 +23,18 @@ pub(crate) struct Cascade<Res> {
     /// Whether somebody wants a trail even of one attempt.
     recording: bool,
     clock: Clock,
+    /// Made when something is to be remembered: the way of a first route that answers stays short.
+    past: Option<Box<Past<Res>>>,
+    deferred: Deferred,
+    /// The scope of a further attempt, or of a last resort.
+    scope: Option<Call>,
+}
+
+struct Past<Res> {
     failures: Vec<Failure>,
     /// The failed response that the caller may get in the end, and which failure it is.
     response: Option<(usize, Res)>,
     skipped: Vec<(usize, Verdict)>,
-    deferred: Deferred,
-    /// The scope of a further attempt, or of a last resort.
-    scope: Option<Call>,
 }
 
 #[derive(Default)]
@@ -81,12 +86,24 @@ impl<Res> Cascade<Res> {
             repeatable,
             recording: false,
             clock: Clock { end: None, attempt: None },
-            failures: Vec::new(),
-            response: None,
-            skipped: Vec::new(),
+            past: None,
             deferred: Deferred::routing(),
             scope: None,
         }
+    }
+
+    fn past(&mut self) -> &mut Past<Res> {
+        self.past.get_or_insert_with(|| {
+            Box::new(Past { failures: Vec::new(), response: None, skipped: Vec::new() })
+        })
+    }
+
+    fn failures(&self) -> &[Failure] {
+        self.past.as_ref().map_or(&[], |past| &past.failures)
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| !past.skipped.is_empty())
     }
 
     /// The place of the route that is being asked.
@@ -95,6 +112,7 @@ impl<Res> Cascade<Res> {
     }
 
     /// Runs a part of an attempt in its scope.
+    #[inline]
     pub(crate) fn enter<T>(&mut self, f: impl FnOnce() -> T) -> T {
         match &self.scope {
             Some(scope) => scope.enter(f),
@@ -116,9 +134,10 @@ impl<Res> Cascade<Res> {
         let all = self.open;
         match self.take(plan, all) {
             Some(choice) => {
-                let before = all.iter().take_while(|&route| !choice.last_resort && route < choice.route);
-                for route in before.filter(|&route| self.open.contains(route)) {
-                    self.skipped.push((route, Verdict::of(Class::Denied(Denier::Circuit))));
+                let left = self.open;
+                let before = left.iter().take_while(|&route| !choice.last_resort && route < choice.route);
+                for route in before {
+                    self.skip(route, Denier::Circuit);
                 }
                 self.start(plan, choice);
                 self.flush_skipped(plan);
@@ -131,7 +150,9 @@ impl<Res> Cascade<Res> {
     /// Why not one route could be asked.
     fn refuse(&mut self, plan: &Plan, all: RouteSet) -> Fault {
         let left = self.open;
-        self.skipped.extend(left.iter().map(|route| (route, Verdict::of(Class::Denied(Denier::Circuit)))));
+        self.past()
+            .skipped
+            .extend(left.iter().map(|route| (route, Verdict::of(Class::Denied(Denier::Circuit)))));
         self.flush_skipped(plan);
         let (denier, message) = if all.is_empty() {
             (Denier::Budget, "only free routes may serve this call, and there is none")
@@ -155,8 +176,12 @@ impl<Res> Cascade<Res> {
             if self.deferred.enter(|| plan.visit(choice.route)) {
                 return Some(choice);
             }
-            self.skipped.push((choice.route, Verdict::of(Class::Denied(Denier::Loop))));
+            self.skip(choice.route, Denier::Loop);
         }
+    }
+
+    fn skip(&mut self, route: usize, denier: Denier) {
+        self.past().skipped.push((route, Verdict::of(Class::Denied(denier))));
     }
 
     fn start(&mut self, plan: &Plan, choice: Choice) {
@@ -291,25 +316,26 @@ impl<Res> Cascade<Res> {
 
     fn keep(&mut self, plan: &Plan, failed: Failed<Res>, took: Option<Duration>) {
         let Failed { verdict, row, result, asked } = failed;
-        let place = self.failures.len();
+        let place = self.failures().len();
         let is_wanted = match plan.returns {
             Return::First => place == 0,
             Return::Last => true,
-            Return::Combined => place == 0 || (asked && !self.failures.iter().any(|failure| failure.asked)),
+            Return::Combined => place == 0 || (asked && !self.failures().iter().any(|failure| failure.asked)),
         };
         let (response, error) = match result {
             Ok(response) => (Some(response), None),
             Err(error) => (None, Some(error)),
         };
         if is_wanted {
-            self.response = response.map(|response| (place, response));
+            self.past().response = response.map(|response| (place, response));
         }
-        self.failures.push(Failure { route: self.current, verdict, row, error, asked, took });
+        let route = self.current;
+        self.past().failures.push(Failure { route, verdict, row, error, asked, took });
     }
 
     /// The failure that decides what the whole call has failed of.
     fn decider(&self) -> Option<(usize, &Failure)> {
-        let mut failures = self.failures.iter().enumerate();
+        let mut failures = self.failures().iter().enumerate();
         failures.clone().find(|(_, failure)| failure.asked).or_else(|| failures.next())
     }
 
@@ -319,8 +345,9 @@ impl<Res> Cascade<Res> {
     }
 
     /// A route answered.
+    #[inline]
     pub(crate) fn answered(&mut self, plan: &Plan) {
-        if !self.recording && self.failures.is_empty() && self.skipped.is_empty() && self.scope.is_none() {
+        if !self.recording && self.failures().is_empty() && !self.is_skipped() && self.scope.is_none() {
             return;
         }
         let took = self.clock.attempt.map(|run| Instant::now().saturating_duration_since(run.since));
@@ -331,7 +358,7 @@ impl<Res> Cascade<Res> {
     /// An earlier answer stands in for all routes.
     pub(crate) fn stood_in(&mut self, plan: &Plan, verdict: Verdict) {
         events::last_good(verdict);
-        if self.failures.is_empty() {
+        if self.failures().is_empty() {
             self.deferred.enter(|| Call::record(Attempt::new(LAYER, verdict).then(Next::Cached)));
         } else {
             self.record_failure(plan, Next::Cached);
@@ -345,44 +372,47 @@ impl<Res> Cascade<Res> {
 
     /// Every route that could be asked has failed: what the caller gets.
     pub(crate) fn end_with(&mut self, plan: &Plan, why: Next) -> Result<Res, BoxError> {
-        if self.recording || self.failures.len() > 1 || !self.skipped.is_empty() {
+        if self.recording || self.failures().len() > 1 || self.is_skipped() {
             self.record_failure(plan, why);
             if why == Next::NoRouteLeft {
                 self.skip_the_rest(plan);
             }
             self.flush_skipped(plan);
         }
-        if self.failures.len() > 1 {
+        if self.failures().len() > 1 {
             events::exhausted(self.tried, self.verdict(), why);
         }
         let decider = self.decider().map_or(0, |(place, _)| place);
         let place = match plan.returns {
             Return::First => 0,
-            Return::Last => self.failures.len().saturating_sub(1),
+            Return::Last => self.failures().len().saturating_sub(1),
             Return::Combined => decider,
         };
-        if let Some((_, response)) = self.response.take().filter(|(of, _)| *of == place) {
+        if let Some((_, response)) = self.past().response.take().filter(|(of, _)| *of == place) {
             return Ok(response);
         }
-        let alone = plan.returns != Return::Combined || self.failures.len() <= 1;
-        let error = self.failures.get_mut(place).filter(|_| alone).and_then(|failure| failure.error.take());
+        let alone = plan.returns != Return::Combined || self.failures().len() <= 1;
+        let error =
+            self.past().failures.get_mut(place).filter(|_| alone).and_then(|failure| failure.error.take());
         Err(error.unwrap_or_else(|| self.combine(plan, decider).into()))
     }
 
     fn combine(&mut self, plan: &Plan, decider: usize) -> Fault {
-        let advice = self.failures.iter().filter_map(|failure| failure.verdict.retry_after()).min();
+        let advice = self.failures().iter().filter_map(|failure| failure.verdict.retry_after()).min();
         let trail = self.deferred.call().map(Call::trail);
-        let count = self.failures.len();
+        let count = self.failures().len();
         let mut verdict = Verdict::of(Class::Unknown);
         let mut target = None;
         let mut status = None;
-        if let Some(failure) = self.failures.get(decider) {
+        if let Some(failure) = self.failures().get(decider) {
             verdict = failure.verdict;
             target = plan.name(failure.route).cloned();
             status = failure.error.as_ref().and_then(|error| Fault::find(&**error)?.status());
         }
-        let mut errors: Vec<_> =
-            std::mem::take(&mut self.failures).into_iter().map(|failure| failure.into_error(plan)).collect();
+        let mut errors: Vec<_> = std::mem::take(&mut self.past().failures)
+            .into_iter()
+            .map(|failure| failure.into_error(plan))
+            .collect();
         let mut fault = Fault::with_verdict(verdict.with_advice(advice), LAYER)
             .with_target_if(target)
             .with_message(format!("all {count} routes that were tried have failed"));
@@ -400,22 +430,23 @@ impl<Res> Cascade<Res> {
 
     /// Routes that could not follow the last failure.
     fn skip_the_rest(&mut self, plan: &Plan) {
-        let last = self.failures.last().map_or(Verdict::of(Class::Unknown), |failure| failure.verdict);
+        let last = self.failures().last().map_or(Verdict::of(Class::Unknown), |failure| failure.verdict);
         for route in self.open.iter() {
             let poor = plan.is_poor(route);
             let why = if poor { Verdict::of(Class::Denied(Denier::Circuit)) } else { last };
-            self.skipped.push((route, why));
+            self.past().skipped.push((route, why));
         }
     }
 
     fn record_failure(&mut self, plan: &Plan, next: Next) {
-        let Some(failure) = self.failures.last() else { return };
+        let Some(failure) = self.failures().last() else { return };
         let attempt = attempt(plan, failure.route, failure.verdict, next, failure.took);
         self.deferred.enter(|| Call::record(attempt));
     }
 
     fn flush_skipped(&mut self, plan: &Plan) {
-        for (route, verdict) in self.skipped.drain(..) {
+        let Some(past) = &mut self.past else { return };
+        for (route, verdict) in past.skipped.drain(..) {
             events::skipped(name(plan, route), verdict);
             let attempt = attempt(plan, route, verdict, Next::Skipped, None);
             self.deferred.enter(|| Call::record(attempt));

@@ -88,6 +88,7 @@ impl RouteSet {
     pub(crate) const NONE: Self = Self(0);
 
     /// The first `count`.
+    #[inline]
     pub(crate) const fn first(count: usize) -> Self {
         Self(if count >= Self::CAPACITY { u64::MAX } else { (1 << count) - 1 })
     }
@@ -96,16 +97,19 @@ impl RouteSet {
         Self(routes.into_iter().fold(0, |set, route| set | 1_u64.checked_shl(route as u32).unwrap_or(0)))
     }
 
+    #[inline]
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    #[inline]
     pub(crate) const fn contains(self, route: usize) -> bool {
         (self.0 >> (route % Self::CAPACITY)) & 1 == 1
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, route: usize) {
-        self.0 &= !Self::new([route]).0;
+        self.0 &= !(1 << (route % Self::CAPACITY));
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
@@ -115,6 +119,7 @@ impl RouteSet {
 
 impl Plan {
     /// The routes that a call may ask.
+    #[inline]
     pub(crate) fn open(&self, free_only: bool) -> RouteSet {
         let all = if self.max_routes <= 1 { RouteSet::FIRST } else { RouteSet::first(self.routes.len()) };
         if !free_only {
@@ -124,10 +129,12 @@ impl Plan {
     }
 
     /// Whether a call may ask more than one route, so that its request is worth keeping.
+    #[inline]
     pub(crate) const fn repeats(&self) -> bool {
         self.max_routes > 1 && self.routes.len() > 1
     }
 
+    #[inline]
     pub(crate) fn info(&self, route: usize) -> Option<&Info> {
         self.routes.get(route)
     }
@@ -136,6 +143,7 @@ impl Plan {
         self.info(route).map(|info| &info.name)
     }
 
+    #[inline]
     pub(crate) fn is_poor(&self, route: usize) -> bool {
         self.info(route).is_some_and(|info| info.condition() == Condition::Poor)
     }
