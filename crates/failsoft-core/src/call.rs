@@ -172,6 +172,7 @@ impl Call {
 
     /// Whether a call is current: somebody wants a trail even of a single attempt.
     #[must_use]
+    #[inline]
     pub fn is_current() -> bool {
         with_frame(|frame| frame.call.is_some()).unwrap_or(false)
     }
@@ -199,6 +200,7 @@ impl Call {
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
     #[must_use]
+    #[inline]
     pub fn is_routed() -> bool {
         with_frame(|frame| frame.is_routed()).unwrap_or(false)
     }
@@ -436,10 +438,12 @@ impl Frame {
         Self { call, pending: 0, routed: 0 }
     }
 
+    #[inline]
     fn is_routed(&self) -> bool {
         self.routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
     }
 
+    #[inline]
     fn defer(&mut self, routing: bool) {
         self.pending += 1;
         if routing && self.routed == 0 {
@@ -447,6 +451,7 @@ impl Frame {
         }
     }
 
+    #[inline]
     fn forget_deferred(&mut self) {
         self.pending -= 1;
         if self.routed > self.pending {
@@ -486,6 +491,7 @@ impl Drop for Entered {
 struct EnteredDeferred<'a>(&'a mut Deferred);
 
 impl Drop for EnteredDeferred<'_> {
+    #[inline]
     fn drop(&mut self) {
         let this = &mut self.0.call;
         with_frame(|frame| {

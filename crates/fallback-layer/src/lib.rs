@@ -1,1 +1,101 @@
-//! placeholder
+//! A [`tower`](https://docs.rs/tower) layer that takes the next route when one fails.
+//!
+//! The service under the layer is the first route. When it fails, the further routes are asked in their order: those
+//! in poor health last, those that cannot help with what went wrong not at all. When all have failed, an earlier good
+//! answer to the same request may stand in. You want it when another region, model, account or a cached answer is
+//! better than an error.
+//!
+//! ```
+//! use std::{convert::Infallible, io};
+//! use failsoft_core::ErrorsOnly;
+//! use fallback_layer::{FallbackLayer, Route};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let main = service_fn(|_: u32| async { Err::<&str, _>(io::Error::from(io::ErrorKind::ConnectionReset)) });
+//! let backup = service_fn(|_: u32| async { Ok::<_, Infallible>("from the backup") });
+//!
+//! let layer = FallbackLayer::builder()
+//!     .classify(ErrorsOnly) // plain values; `http::Response` and `reqwest::Response` need no classifier
+//!     .route(Route::new("backup", backup))
+//!     .build()?;
+//! let service = ServiceBuilder::new().layer(layer).service(main);
+//! assert_eq!(service.oneshot(7).await.unwrap(), "from the backup");
+//! # Ok::<_, failsoft_core::ConfigError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! | to | look at |
+//! |---|---|
+//! | set it up, with all defaults | [`Builder`] |
+//! | describe a route: name, health, credential, window, cost | [`Route`] |
+//! | know which failures go on, and where to; change it | [`table`] |
+//! | let an earlier answer stand in | [`last_good`] |
+//! | choose what the caller gets when all fail | [`Return`] |
+//! | choose what happens when all are in poor health | [`WhenAllPoor`] |
+//!
+//! # What a call does
+//!
+//! - A response whose verdict comes with the end of its body counts as good and is passed on at once, unchanged; what
+//!   its body does later is the business of the layers inside. Only [`last_good::http`](last_good::http()) reads
+//!   bodies.
+//! - The service is always ready. Each attempt readies a clone of the route that no other call has touched; when
+//!   that fails or takes [too long](Builder::ready_within), the clone is dropped and the next route is taken.
+//! - The request is kept as [`Replay`](failsoft_core::Replay) says: one cheap clone while the first route works, and
+//!   the last route gets the original. One that cannot be repeated is sent to one route.
+//! - Each route is asked at most once a call. Fallbacks inside each other's routes share what was asked, by the
+//!   routes' names, until the outermost one is done, so that circles of them end; a call that is begun
+//!   [isolated](failsoft_core::CallOptions::isolated) starts anew. Each further route is asked of the
+//!   [`Call`](failsoft_core::Call)'s cap on attempts.
+//! - A further route runs in a scope whose deadline is that route's limit, so that a retry in it stops in time.
+//! - What was tried, skipped and why is in the [`Trail`](failsoft_core::Trail) of the call, from the second step on
+//!   or when a `Call` is current.
+//! - First route good, typed routes: no allocation, no further yield, and no clock is read unless the route is
+//!   seen to wait. Then a timer of tokio's is used: call it inside a tokio runtime with time enabled.
+//! - A future that is dropped drops the attempt that is running, and holds nothing else.
+//!
+//! # Errors
+//!
+//! The error type is [`BoxError`](failsoft_core::BoxError). A failure that stayed the only one is passed on as it is:
+//! an error unwrapped, a response with its body. What several failures become is [`Return`]'s choice. Faults that
+//! originate here:
+//!
+//! | class | when |
+//! |---|---|
+//! | the deciding route's | all routes failed, [`Return::Combined`] |
+//! | `Timeout(Total)` | a route used up its time; the caller is to blame when its deadline was the nearer limit |
+//! | `Overloaded` | a route was not ready in time; nothing was sent |
+//! | `Denied(Circuit)` | all routes are in poor health, [`WhenAllPoor::FailFast`]; with the earliest recovery as advice |
+//! | `Denied(Budget)` | only free routes may serve the call, and there is none |
+//! | `Denied(Loop)` | fallbacks around this one have asked all its routes already |
+//!
+//! # Features
+//!
+//! `http` (default): the default classifier on `http::Response`, and [`last_good::http`](last_good::http()).
+//! `reqwest-013`: the same for reqwest 0.13 (needs Rust 1.88).
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The README is tested with the crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
+mod cascade;
+mod events;
+mod future;
+pub mod last_good;
+mod layer;
+mod plan;
+pub mod route;
+mod service;
+pub mod table;
+
+/// Who originates this crate's faults and records its attempts.
+const LAYER: &str = "fallback-layer";
+
+pub use self::{
+    future::ResponseFuture,
+    layer::{Builder, FallbackLayer},
+    plan::{Return, WhenAllPoor},
+    route::{BoxRoute, NoRoute, Route},
+    service::Fallback,
+    table::{Row, To},
+};

@@ -1,0 +1,479 @@
+//! One call on its way from route to route: what was tried, what is left, and how it ends.
+
+use std::time::Duration;
+
+use failsoft_core::{
+    Attempt, Blame, BoxError, Call, Class, Deferred, Denier, Fault, Limit, Mark, Next, Verdict,
+};
+use tokio::time::Instant;
+
+use crate::{
+    LAYER, Return, events,
+    plan::{Choice, Plan, RouteSet},
+    table::{Row, To},
+};
+
+pub(crate) struct Cascade<Res> {
+    /// The routes that were neither asked nor skipped.
+    open: RouteSet,
+    current: usize,
+    tried: u32,
+    /// Whether the request can be sent to another route.
+    repeatable: bool,
+    /// Whether somebody wants a trail even of one attempt.
+    recording: bool,
+    clock: Clock,
+    /// Made when something is to be remembered: the way of a first route that answers stays short.
+    past: Option<Box<Past<Res>>>,
+    deferred: Deferred,
+    /// The scope of a further attempt, or of a last resort.
+    scope: Option<Call>,
+}
+
+struct Past<Res> {
+    failures: Vec<Failure>,
+    /// The failed response that the caller may get in the end, and which failure it is.
+    response: Option<(usize, Res)>,
+    skipped: Vec<(usize, Verdict)>,
+}
+
+#[derive(Default)]
+struct Clock {
+    /// When the cascade ends.
+    end: Option<End>,
+    attempt: Option<Running>,
+}
+
+#[derive(Clone, Copy)]
+struct End {
+    at: Option<Instant>,
+    /// It is the caller's deadline and not this layer's timeout.
+    is_callers: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    since: Instant,
+    ready_by: Option<Instant>,
+    limit: Option<Instant>,
+}
+
+/// What came of an attempt that failed.
+pub(crate) struct Failed<Res> {
+    pub(crate) verdict: Verdict,
+    pub(crate) row: Option<Row>,
+    pub(crate) result: Result<Res, BoxError>,
+    /// Whether the route was really asked.
+    pub(crate) asked: bool,
+}
+
+struct Failure {
+    route: usize,
+    verdict: Verdict,
+    row: Option<Row>,
+    /// `None` for a response.
+    error: Option<BoxError>,
+    asked: bool,
+    took: Option<Duration>,
+}
+
+impl<Res> Cascade<Res> {
+    pub(crate) const fn new(repeatable: bool) -> Self {
+        Self {
+            open: RouteSet::NONE,
+            current: 0,
+            tried: 0,
+            repeatable,
+            recording: false,
+            clock: Clock { end: None, attempt: None },
+            past: None,
+            deferred: Deferred::routing(),
+            scope: None,
+        }
+    }
+
+    fn past(&mut self) -> &mut Past<Res> {
+        self.past.get_or_insert_with(|| {
+            Box::new(Past { failures: Vec::new(), response: None, skipped: Vec::new() })
+        })
+    }
+
+    fn failures(&self) -> &[Failure] {
+        self.past.as_ref().map_or(&[], |past| &past.failures)
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| !past.skipped.is_empty())
+    }
+
+    /// The place of the route that is being asked.
+    pub(crate) const fn current(&self) -> usize {
+        self.current
+    }
+
+    /// Runs a part of an attempt in its scope.
+    #[inline]
+    pub(crate) fn enter<T>(&mut self, f: impl FnOnce() -> T) -> T {
+        match &self.scope {
+            Some(scope) => scope.enter(f),
+            None => self.deferred.enter(f),
+        }
+    }
+
+    /// Takes the first route to ask.
+    pub(crate) fn begin(&mut self, plan: &Plan) -> Result<(), Fault> {
+        self.recording = Call::is_current();
+        let free_only = self.recording && Call::is_marked(Mark::FreeOnly);
+        self.open = plan.open(free_only);
+        let nested = Call::is_routed();
+        if !nested && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
+            self.open.remove(0);
+            self.tried = 1;
+            return Ok(());
+        }
+        let all = self.open;
+        match self.take(plan, all) {
+            Some(choice) => {
+                let left = self.open;
+                let before = left.iter().take_while(|&route| !choice.last_resort && route < choice.route);
+                for route in before {
+                    self.skip(route, Denier::Circuit);
+                }
+                self.start(plan, choice);
+                self.flush_skipped(plan);
+                Ok(())
+            }
+            None => Err(self.refuse(plan, all)),
+        }
+    }
+
+    /// Why not one route could be asked.
+    fn refuse(&mut self, plan: &Plan, all: RouteSet) -> Fault {
+        let left = self.open;
+        self.past()
+            .skipped
+            .extend(left.iter().map(|route| (route, Verdict::of(Class::Denied(Denier::Circuit)))));
+        self.flush_skipped(plan);
+        let (denier, message) = if all.is_empty() {
+            (Denier::Budget, "only free routes may serve this call, and there is none")
+        } else if left.is_empty() {
+            (Denier::Loop, "a fallback around this one has asked every route already")
+        } else {
+            (Denier::Circuit, "every route is in poor health")
+        };
+        let advice = if left.is_empty() { None } else { plan.earliest_recovery(left) };
+        let verdict = Verdict::of(Class::Denied(denier)).with_advice(advice);
+        events::exhausted(0, verdict, Next::NoRouteLeft);
+        Fault::with_verdict(verdict, LAYER).with_message(message)
+    }
+
+    /// The best of the eligible routes that no fallback around or inside has asked.
+    fn take(&mut self, plan: &Plan, mut eligible: RouteSet) -> Option<Choice> {
+        loop {
+            let choice = plan.choose(eligible)?;
+            eligible.remove(choice.route);
+            self.open.remove(choice.route);
+            if self.deferred.enter(|| plan.visit(choice.route)) {
+                return Some(choice);
+            }
+            self.skip(choice.route, Denier::Loop);
+        }
+    }
+
+    fn skip(&mut self, route: usize, denier: Denier) {
+        self.past().skipped.push((route, Verdict::of(Class::Denied(denier))));
+    }
+
+    fn start(&mut self, plan: &Plan, choice: Choice) {
+        self.current = choice.route;
+        self.tried = self.tried.saturating_add(1);
+        if choice.last_resort {
+            events::last_resort(plan.name(choice.route).map(|name| &**name));
+        }
+        let mut options = Call::options();
+        if choice.last_resort {
+            options = options.mark(Mark::LastResort);
+        }
+        self.clock.attempt = None;
+        if let Some(limit) = self.running(plan).limit {
+            options = options.deadline(limit);
+        }
+        self.scope = Some(self.deferred.enter(|| options.begin()));
+    }
+
+    /// Whether no other route can follow the current one.
+    pub(crate) const fn is_last(&self, plan: &Plan) -> bool {
+        !self.repeatable || self.open.is_empty() || self.tried >= plan.max_routes
+    }
+
+    /// When the current attempt ends; or, while it is not ready, when that ends.
+    pub(crate) fn limit(&mut self, plan: &Plan, called: bool) -> Option<Instant> {
+        let running = self.running(plan);
+        if called { running.limit } else { running.ready_by }
+    }
+
+    /// The clock is read when an attempt is first seen to wait.
+    fn running(&mut self, plan: &Plan) -> Running {
+        if let Some(running) = self.clock.attempt {
+            return running;
+        }
+        let now = Instant::now();
+        let end = self.end(plan, now).at;
+        let last = self.is_last(plan);
+        let limit = end.map(|end| {
+            let left = end.saturating_duration_since(now);
+            if last { end } else { now + left / 2 }
+        });
+        let ready_by = if last { None } else { now.checked_add(plan.ready_within) };
+        let ready_by = match (ready_by, limit) {
+            (Some(ready_by), Some(limit)) => Some(ready_by.min(limit)),
+            (ready_by, limit) => ready_by.or(limit),
+        };
+        *self.clock.attempt.insert(Running { since: now, ready_by, limit })
+    }
+
+    fn end(&mut self, plan: &Plan, now: Instant) -> End {
+        *self.clock.end.get_or_insert_with(|| {
+            let own = now.checked_add(plan.timeout);
+            match (own, Call::current_deadline()) {
+                (Some(own), Some(callers)) => End { at: Some(own.min(callers)), is_callers: callers < own },
+                (own, callers) => End { at: own.or(callers), is_callers: callers.is_some() },
+            }
+        })
+    }
+
+    /// The route was cut off by its limit.
+    pub(crate) fn timed_out(&self, plan: &Plan) -> Failed<Res> {
+        let name = plan.name(self.current).cloned();
+        let running = self.clock.attempt;
+        let after = running.and_then(|run| run.limit.map(|limit| limit.saturating_duration_since(run.since)));
+        let after = after.unwrap_or_default();
+        events::timed_out(name.as_deref(), after);
+        let mut verdict = Verdict::of(Class::Timeout(Limit::Total));
+        if self.clock.end.is_some_and(|end| end.is_callers) {
+            verdict = verdict.with_blame(Blame::Caller);
+        }
+        let fault = Fault::with_verdict(verdict, LAYER)
+            .with_target_if(name)
+            .with_message(format!("no response within {after:?}"));
+        Failed { verdict, row: Some(Row::Timeout), result: Err(fault.into()), asked: true }
+    }
+
+    /// The route was not ready in time: nothing was sent, and our own side had no room.
+    pub(crate) fn not_ready(&self, plan: &Plan) -> Failed<Res> {
+        let verdict = Verdict::of(Class::Overloaded).with_blame(Blame::Nobody).with_unsent();
+        let fault = Fault::with_verdict(verdict, LAYER)
+            .with_target_if(plan.name(self.current).cloned())
+            .with_message("not ready in time");
+        Failed { verdict, row: Some(Row::Overloaded), result: Err(fault.into()), asked: false }
+    }
+
+    /// Takes in a failure and goes on to another route, or says why it does not. `again` makes the request anew;
+    /// it is told whether this is the last time.
+    pub(crate) fn fail(
+        &mut self,
+        plan: &Plan,
+        to: To,
+        failed: Failed<Res>,
+        again: impl FnOnce(bool) -> bool,
+    ) -> Result<(), Next> {
+        let now = Instant::now();
+        let route = self.current;
+        let end = self.end(plan, now).at;
+        let took = self.clock.attempt.map(|run| now.saturating_duration_since(run.since));
+        let verdict = failed.verdict;
+        self.keep(plan, failed, took);
+        if to == To::Nowhere {
+            return Err(Next::Final);
+        }
+        let eligible = plan.eligible(self.open, route, to);
+        if eligible.is_empty() {
+            return Err(Next::NoRouteLeft);
+        }
+        if self.tried >= plan.max_routes {
+            return Err(Next::AttemptsSpent);
+        }
+        if end.is_some_and(|end| end <= now) {
+            return Err(Next::DeadlineNear);
+        }
+        if !self.repeatable {
+            return Err(Next::NotRepeatable);
+        }
+        self.deferred.enter(|| plan.close(route));
+        let choice = self.take(plan, eligible).ok_or(Next::NoRouteLeft)?;
+        if !self.deferred.enter(Call::take_attempt) {
+            return Err(Next::AttemptsSpent);
+        }
+        self.start(plan, choice);
+        if !again(self.is_last(plan)) {
+            return Err(Next::NotRepeatable);
+        }
+        events::next_route(name(plan, route), verdict, name(plan, self.current));
+        self.record_failure(plan, Next::NextRoute);
+        self.flush_skipped(plan);
+        Ok(())
+    }
+
+    fn keep(&mut self, plan: &Plan, failed: Failed<Res>, took: Option<Duration>) {
+        let Failed { verdict, row, result, asked } = failed;
+        let place = self.failures().len();
+        let is_wanted = match plan.returns {
+            Return::First => place == 0,
+            Return::Last => true,
+            Return::Combined => place == 0 || (asked && !self.failures().iter().any(|failure| failure.asked)),
+        };
+        let (response, error) = match result {
+            Ok(response) => (Some(response), None),
+            Err(error) => (None, Some(error)),
+        };
+        if is_wanted {
+            self.past().response = response.map(|response| (place, response));
+        }
+        let route = self.current;
+        self.past().failures.push(Failure { route, verdict, row, error, asked, took });
+    }
+
+    /// The failure that decides what the whole call has failed of.
+    fn decider(&self) -> Option<(usize, &Failure)> {
+        let mut failures = self.failures().iter().enumerate();
+        failures.clone().find(|(_, failure)| failure.asked).or_else(|| failures.next())
+    }
+
+    /// The row of what the whole call has failed of.
+    pub(crate) fn row(&self) -> Option<Row> {
+        self.decider().and_then(|(_, failure)| failure.row)
+    }
+
+    /// A route answered.
+    #[inline]
+    pub(crate) fn answered(&mut self, plan: &Plan) {
+        if !self.recording && self.failures().is_empty() && !self.is_skipped() && self.scope.is_none() {
+            return;
+        }
+        let took = self.clock.attempt.map(|run| Instant::now().saturating_duration_since(run.since));
+        let attempt = attempt(plan, self.current, Verdict::SUCCESS, Next::Answered, took);
+        self.deferred.enter(|| Call::record(attempt));
+    }
+
+    /// An earlier answer stands in for all routes.
+    pub(crate) fn stood_in(&mut self, plan: &Plan, verdict: Verdict) {
+        events::last_good(verdict);
+        if self.failures().is_empty() {
+            self.deferred.enter(|| Call::record(Attempt::new(LAYER, verdict).then(Next::Cached)));
+        } else {
+            self.record_failure(plan, Next::Cached);
+        }
+    }
+
+    /// The verdict on the whole call.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.decider().map_or_else(|| Verdict::of(Class::Unknown), |(_, failure)| failure.verdict)
+    }
+
+    /// Every route that could be asked has failed: what the caller gets.
+    pub(crate) fn end_with(&mut self, plan: &Plan, why: Next) -> Result<Res, BoxError> {
+        if self.recording || self.failures().len() > 1 || self.is_skipped() {
+            self.record_failure(plan, why);
+            if why == Next::NoRouteLeft {
+                self.skip_the_rest(plan);
+            }
+            self.flush_skipped(plan);
+        }
+        if self.failures().len() > 1 {
+            events::exhausted(self.tried, self.verdict(), why);
+        }
+        let decider = self.decider().map_or(0, |(place, _)| place);
+        let place = match plan.returns {
+            Return::First => 0,
+            Return::Last => self.failures().len().saturating_sub(1),
+            Return::Combined => decider,
+        };
+        if let Some((_, response)) = self.past().response.take().filter(|(of, _)| *of == place) {
+            return Ok(response);
+        }
+        let alone = plan.returns != Return::Combined || self.failures().len() <= 1;
+        let error =
+            self.past().failures.get_mut(place).filter(|_| alone).and_then(|failure| failure.error.take());
+        Err(error.unwrap_or_else(|| self.combine(plan, decider).into()))
+    }
+
+    fn combine(&mut self, plan: &Plan, decider: usize) -> Fault {
+        let advice = self.failures().iter().filter_map(|failure| failure.verdict.retry_after()).min();
+        let trail = self.deferred.call().map(Call::trail);
+        let count = self.failures().len();
+        let mut verdict = Verdict::of(Class::Unknown);
+        let mut target = None;
+        let mut status = None;
+        if let Some(failure) = self.failures().get(decider) {
+            verdict = failure.verdict;
+            target = plan.name(failure.route).cloned();
+            status = failure.error.as_ref().and_then(|error| Fault::find(&**error)?.status());
+        }
+        let mut errors: Vec<_> = std::mem::take(&mut self.past().failures)
+            .into_iter()
+            .map(|failure| failure.into_error(plan))
+            .collect();
+        let mut fault = Fault::with_verdict(verdict.with_advice(advice), LAYER)
+            .with_target_if(target)
+            .with_message(format!("all {count} routes that were tried have failed"));
+        if let Some(last) = errors.pop() {
+            fault = fault.with_source(last);
+        }
+        if let Some(status) = status {
+            fault = fault.with_status(status);
+        }
+        if let Some(trail) = trail {
+            fault = fault.with_trail(trail);
+        }
+        fault.with_earlier(errors)
+    }
+
+    /// Routes that could not follow the last failure.
+    fn skip_the_rest(&mut self, plan: &Plan) {
+        let last = self.failures().last().map_or(Verdict::of(Class::Unknown), |failure| failure.verdict);
+        for route in self.open.iter() {
+            let poor = plan.is_poor(route);
+            let why = if poor { Verdict::of(Class::Denied(Denier::Circuit)) } else { last };
+            self.past().skipped.push((route, why));
+        }
+    }
+
+    fn record_failure(&mut self, plan: &Plan, next: Next) {
+        let Some(failure) = self.failures().last() else { return };
+        let attempt = attempt(plan, failure.route, failure.verdict, next, failure.took);
+        self.deferred.enter(|| Call::record(attempt));
+    }
+
+    fn flush_skipped(&mut self, plan: &Plan) {
+        let Some(past) = &mut self.past else { return };
+        for (route, verdict) in past.skipped.drain(..) {
+            events::skipped(name(plan, route), verdict);
+            let attempt = attempt(plan, route, verdict, Next::Skipped, None);
+            self.deferred.enter(|| Call::record(attempt));
+        }
+    }
+}
+
+impl Failure {
+    /// A failed response that was dropped is told as a fault of its verdict.
+    fn into_error(self, plan: &Plan) -> BoxError {
+        self.error.unwrap_or_else(|| {
+            Fault::with_verdict(self.verdict, LAYER)
+                .with_target_if(plan.name(self.route).cloned())
+                .with_message("the route answered with a failure")
+                .into()
+        })
+    }
+}
+
+fn name(plan: &Plan, route: usize) -> Option<&str> {
+    plan.name(route).map(|name| &**name)
+}
+
+fn attempt(plan: &Plan, route: usize, verdict: Verdict, next: Next, took: Option<Duration>) -> Attempt {
+    let attempt = Attempt::new(LAYER, verdict).on(plan.name(route).cloned()).then(next);
+    match took {
+        Some(took) => attempt.with_took(took),
+        None => attempt,
+    }
+}

@@ -1,0 +1,75 @@
+//! Answers that are plain `Clone` values.
+
+use std::{fmt, future::Ready, time::Duration};
+
+use failsoft_core::BoxError;
+
+use super::{Keep, Kept, Key, store::Store};
+
+/// Keeps answers that are `Clone`, under the keys that `key` gives the requests.
+///
+/// For values that are whole and good when the classifier calls them good. A body that is read later is not such
+/// a value: for HTTP take [`http`](super::http()).
+pub fn cloned<Req, Res, F>(key: F) -> ClonedAnswers<F, Res>
+where
+    F: Fn(&Req) -> Option<Key>,
+{
+    ClonedAnswers { key, store: Store::new() }
+}
+
+/// The store made by [`cloned`].
+pub struct ClonedAnswers<F, Res> {
+    key: F,
+    store: Store<Res>,
+}
+
+impl<F, Res> ClonedAnswers<F, Res> {
+    /// At most so many answers, by default [`ENTRIES`](super::ENTRIES); 0 keeps none.
+    #[must_use]
+    pub const fn entries(mut self, entries: usize) -> Self {
+        self.store.entries = entries;
+        self
+    }
+
+    /// How long an answer may be given again, by default [an hour](super::TTL_SECS).
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.store.ttl = ttl;
+        self
+    }
+}
+
+impl<F, Req, Res> Keep<Req, Res> for ClonedAnswers<F, Res>
+where
+    F: Fn(&Req) -> Option<Key>,
+    Res: Clone,
+{
+    type Key = Key;
+    type Out = Res;
+    type Keeping = Ready<Result<Res, BoxError>>;
+
+    fn key(&self, request: &Req) -> Option<Key> {
+        (self.key)(request)
+    }
+
+    fn keep(&self, key: Option<&Key>, response: Res) -> Kept<Res, Self::Keeping> {
+        if let Some(key) = key {
+            self.store.insert(key.clone(), response.clone());
+        }
+        Kept::Now(response)
+    }
+
+    fn pass(&self, response: Res) -> Res {
+        response
+    }
+
+    fn replay(&self, key: &Key) -> Option<Res> {
+        self.store.get(key).map(|(answer, _)| Res::clone(&answer))
+    }
+}
+
+impl<F, Res> fmt::Debug for ClonedAnswers<F, Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClonedAnswers").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! [`FallbackLayer`] and its [`Builder`].
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use failsoft_core::{Auto, ByResponse, ConfigError, Health};
+use tower_layer::Layer;
+
+use crate::{
+    Fallback, NoRoute, Return, Route, Row, To, WhenAllPoor,
+    last_good::NoLastGood,
+    plan::{Plan, RouteSet},
+    route::Info,
+    table::Table,
+};
+
+/// Puts further routes behind a service: when it fails, they are asked in their order.
+///
+/// Cheap to clone; all services made by it share the store of last good answers.
+///
+/// The parameters are the type of the further routes, the classifier, the way a request is kept for another route,
+/// and the store of last good answers. The builder's methods choose them; they need not be named.
+pub struct FallbackLayer<R, C = ByResponse, P = Auto, K = NoLastGood> {
+    shared: Arc<Shared<R, C, P, K>>,
+}
+
+pub(crate) struct Shared<R, C, P, K> {
+    pub(crate) plan: Plan,
+    /// Without the first one.
+    pub(crate) services: Box<[R]>,
+    pub(crate) classify: C,
+    pub(crate) replay: P,
+    pub(crate) keep: K,
+}
+
+/// Sets up a [`FallbackLayer`].
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`route`](Self::route) | none | 1 to 63, or none with [`keep_last_good`](Self::keep_last_good) |
+/// | [`name`](Self::name) of the first route | `first` | unique |
+/// | [`max_routes`](Self::max_routes) a call | 3 | any; 0 and 1: the first route only |
+/// | [`timeout`](Self::timeout) of the cascade | 60 s | above 0 |
+/// | [`ready_within`](Self::ready_within) | 5 s | above 0 |
+/// | [`next`](Self::next), [`stand_in`](Self::stand_in) | the [table](crate::table) | |
+/// | [`when_all_poor`](Self::when_all_poor) | [`WhenAllPoor::LastResort`] | |
+/// | [`returns`](Self::returns) | [`Return::Combined`] | |
+/// | [`classify`](Self::classify) | [`ByResponse`] | |
+/// | [`replay`](Self::replay) | [`Auto`] | |
+/// | [`keep_last_good`](Self::keep_last_good) | nothing is kept | |
+#[must_use = "nothing is built before `build`"]
+pub struct Builder<R, C = ByResponse, P = Auto, K = NoLastGood> {
+    first: Info,
+    first_is_named: bool,
+    routes: Vec<Route<R>>,
+    keeps: bool,
+    table: Table,
+    max_routes: u32,
+    timeout: Duration,
+    ready_within: Duration,
+    when_all_poor: WhenAllPoor,
+    returns: Return,
+    classify: C,
+    replay: P,
+    keep: K,
+}
+
+impl<R> FallbackLayer<R> {
+    /// Begins a layer. The service that it is put around is the first route.
+    pub fn builder() -> Builder<R> {
+        Builder {
+            first: Route::first("first").info,
+            first_is_named: false,
+            routes: Vec::new(),
+            keeps: false,
+            table: Table::default(),
+            max_routes: 3,
+            timeout: Duration::from_secs(60),
+            ready_within: Duration::from_secs(5),
+            when_all_poor: WhenAllPoor::default(),
+            returns: Return::default(),
+            classify: ByResponse,
+            replay: Auto,
+            keep: NoLastGood,
+        }
+    }
+}
+
+impl<Res> FallbackLayer<NoRoute<Res>> {
+    /// Begins a layer without further routes, for which a last good answer is the only fallback.
+    pub fn only_last_good<K>(keep: K) -> Builder<NoRoute<Res>, ByResponse, Auto, K> {
+        Self::builder().keep_last_good(keep)
+    }
+}
+
+impl<R, C, P, K> Builder<R, C, P, K> {
+    /// Adds a route, which is asked after those that were added before.
+    pub fn route(mut self, route: Route<R>) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// Describes the first route, the service that the layer is put around: name, health, marks.
+    pub fn first(mut self, first: Route<()>) -> Self {
+        self.first = first.info;
+        self.first_is_named = true;
+        self
+    }
+
+    /// Names the first route.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.first.name = name.into();
+        self.first_is_named = true;
+        self
+    }
+
+    /// Who knows how fit the first route is.
+    pub fn health(mut self, health: impl Health + 'static) -> Self {
+        self.first.health = Some(Arc::new(health));
+        self
+    }
+
+    /// At most so many routes a call, the first one counted; those that are skipped are not. 0 and 1 both switch
+    /// falling back off: the first route is asked whatever its health.
+    pub const fn max_routes(mut self, routes: u32) -> Self {
+        self.max_routes = routes;
+        self
+    }
+
+    /// How long the whole cascade may take until its response is there; a deadline of the
+    /// [`Call`](failsoft_core::Call) that is nearer wins. 20 s suit tools and search. No route gets more than half
+    /// of what is left, but the last one gets all of it. How long a body then takes is not limited.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long a route may take to become ready while another one is left: long enough for a connection, short
+    /// beside what a route may take to answer. The last one has all the time that is left.
+    pub const fn ready_within(mut self, within: Duration) -> Self {
+        self.ready_within = within;
+        self
+    }
+
+    /// Changes where one kind of outcome goes on to.
+    pub fn next(mut self, row: Row, to: To) -> Self {
+        self.table.set_next(row, to);
+        self
+    }
+
+    /// Changes whether a last good answer stands in for one kind of outcome.
+    pub fn stand_in(mut self, row: Row, allowed: bool) -> Self {
+        self.table.set_stand_in(row, allowed);
+        self
+    }
+
+    /// What to do when every route that is left is in poor health.
+    pub const fn when_all_poor(mut self, what: WhenAllPoor) -> Self {
+        self.when_all_poor = what;
+        self
+    }
+
+    /// What the caller gets when every route failed.
+    pub const fn returns(mut self, what: Return) -> Self {
+        self.returns = what;
+        self
+    }
+
+    /// Who gives outcomes their verdict.
+    pub fn classify<D>(self, classify: D) -> Builder<R, D, P, K> {
+        self.with(|_, replay, keep| (classify, replay, keep))
+    }
+
+    /// How a request is kept so that another route can have it.
+    pub fn replay<Q>(self, replay: Q) -> Builder<R, C, Q, K> {
+        self.with(|classify, _, keep| (classify, replay, keep))
+    }
+
+    /// Keeps good answers, and gives the last one when every route has failed.
+    pub fn keep_last_good<L>(self, keep: L) -> Builder<R, C, P, L> {
+        Builder { keeps: true, ..self.with(|classify, replay, _| (classify, replay, keep)) }
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// When there is no further route and no last good answer either, more than 63 routes, two of one name, or a
+    /// zero `timeout` or `ready_within`.
+    pub fn build(self) -> Result<FallbackLayer<R, C, P, K>, ConfigError> {
+        self.check()?;
+        let first = if self.first_is_named { Arc::clone(&self.first.name) } else { unique(&self.first.name) };
+        let (services, infos): (Vec<_>, Vec<_>) =
+            self.routes.into_iter().map(|route| (route.service, route.info)).unzip();
+        let plan = Plan {
+            routes: std::iter::once(self.first).chain(infos).collect(),
+            first,
+            table: self.table,
+            max_routes: self.max_routes,
+            timeout: self.timeout,
+            ready_within: self.ready_within,
+            when_all_poor: self.when_all_poor,
+            returns: self.returns,
+        };
+        let (classify, replay, keep) = (self.classify, self.replay, self.keep);
+        let shared = Shared { plan, services: services.into(), classify, replay, keep };
+        Ok(FallbackLayer { shared: Arc::new(shared) })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let error = |field, value: &dyn fmt::Display, expected: &str| {
+            Err(ConfigError::new("FallbackLayer", field, value, expected))
+        };
+        if self.routes.is_empty() && !self.keeps {
+            return error("route", &"none", "at least one, or `keep_last_good`");
+        }
+        if self.routes.len() >= RouteSet::CAPACITY {
+            return error("route", &self.routes.len(), "at most 63");
+        }
+        let mut names = HashSet::from([&self.first.name]);
+        if let Some(twice) = self.routes.iter().find(|route| !names.insert(&route.info.name)) {
+            return error("route", &twice.info.name, "a name that no other route has");
+        }
+        for (field, limit) in [("timeout", self.timeout), ("ready_within", self.ready_within)] {
+            if limit.is_zero() {
+                return error(field, &"0 s", "more than zero");
+            }
+        }
+        Ok(())
+    }
+
+    fn with<D, Q, L>(self, change: impl FnOnce(C, P, K) -> (D, Q, L)) -> Builder<R, D, Q, L> {
+        let (classify, replay, keep) = change(self.classify, self.replay, self.keep);
+        Builder {
+            first: self.first,
+            first_is_named: self.first_is_named,
+            routes: self.routes,
+            keeps: self.keeps,
+            table: self.table,
+            max_routes: self.max_routes,
+            timeout: self.timeout,
+            ready_within: self.ready_within,
+            when_all_poor: self.when_all_poor,
+            returns: self.returns,
+            classify,
+            replay,
+            keep,
+        }
+    }
+}
+
+/// A name of its own, so that unnamed first routes of fallbacks inside each other are not taken for one target.
+fn unique(name: &str) -> Arc<str> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{name}#{}", COUNT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+impl<S, R, C, P, K> Layer<S> for FallbackLayer<R, C, P, K> {
+    type Service = Fallback<S, R, C, P, K>;
+
+    fn layer(&self, first: S) -> Self::Service {
+        Fallback::new(first, Arc::clone(&self.shared))
+    }
+}
+
+impl<R, C, P, K> Clone for FallbackLayer<R, C, P, K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<R, C, P, K> fmt::Debug for FallbackLayer<R, C, P, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.plan.fmt(f)
+    }
+}
+
+impl<R, C, P, K> fmt::Debug for Builder<R, C, P, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("first", &self.first)
+            .field("routes", &self.routes)
+            .field("max_routes", &self.max_routes)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn builder() -> Builder<()> {
+        FallbackLayer::builder()
+    }
+
+    fn refused(builder: Builder<()>) -> String {
+        builder.build().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_layer_without_any_further_route_is_refused_unless_it_keeps_last_good_answers() {
+        assert!(refused(builder()).contains("`route` is none, expected at least one"));
+        assert!(builder().keep_last_good(()).build().is_ok());
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused_by_name() {
+        let one = || builder().route(Route::new("a", ()));
+        assert!(one().build().is_ok());
+        assert!(refused(one().route(Route::new("a", ()))).contains("`route` is a,"));
+        assert!(refused(one().name("a")).contains("`route` is a,"));
+        assert!(refused(one().timeout(Duration::ZERO)).contains("`timeout` is 0 s"));
+        assert!(refused(one().ready_within(Duration::ZERO)).contains("`ready_within` is 0 s"));
+        let many = (0..64).fold(builder(), |builder, i| builder.route(Route::new(i.to_string(), ())));
+        assert!(refused(many).contains("`route` is 64, expected at most 63"));
+        assert!(one().max_routes(0).timeout(Duration::MAX).build().is_ok());
+    }
+}

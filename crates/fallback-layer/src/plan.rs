@@ -1,0 +1,271 @@
+//! What a layer was configured to do, and which route is next: pure, and the same for all types of services.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use failsoft_core::{Call, Condition};
+
+use crate::{
+    route::Info,
+    table::{Table, To},
+};
+
+/// What to do when every route that is left is in poor health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenAllPoor {
+    /// Asks the one that recovers first, and marks the attempt
+    /// [`LastResort`](failsoft_core::Mark::LastResort), so that an open circuit lets a bounded number pass.
+    #[default]
+    LastResort,
+    /// Asks none. When none was asked before either, the call fails as denied by a circuit (503), with the earliest
+    /// recovery as advice.
+    FailFast,
+}
+
+/// What the caller gets when every route failed.
+///
+/// A failure that stayed the only one is always returned as it is. An error that was wrapped is found again through
+/// [`source`](std::error::Error::source) and [`FaultDetails::earlier`](failsoft_core::FaultDetails::earlier).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Return {
+    /// The failure of the first route that was really asked, not just refused by a circuit or not ready, decides.
+    /// If it is a response, the caller gets that response, body and all. If it is an error, the caller gets a
+    /// [`Fault`](failsoft_core::Fault) of its class and with its route as target, the earliest advice of all, the
+    /// last error as source, the others as `earlier`, and the trail. So a later route's odd answer never hides what
+    /// was wrong with the first.
+    #[default]
+    Combined,
+    /// The first failure, as it is.
+    First,
+    /// The last failure, as it is.
+    Last,
+}
+
+pub(crate) struct Plan {
+    /// The first route, then the others.
+    pub(crate) routes: Box<[Info]>,
+    /// The first route's identity among fallbacks inside each other.
+    pub(crate) first: Arc<str>,
+    pub(crate) table: Table,
+    pub(crate) max_routes: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) ready_within: Duration,
+    pub(crate) when_all_poor: WhenAllPoor,
+    pub(crate) returns: Return,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallbackLayer")
+            .field("routes", &self.routes)
+            .field("max_routes", &self.max_routes)
+            .field("timeout", &self.timeout)
+            .field("ready_within", &self.ready_within)
+            .field("when_all_poor", &self.when_all_poor)
+            .field("returns", &self.returns)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A set of routes by their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RouteSet(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) route: usize,
+    /// It is in poor health, and so are all others that are left.
+    pub(crate) last_resort: bool,
+}
+
+impl RouteSet {
+    /// How many routes a set can hold.
+    pub(crate) const CAPACITY: usize = 64;
+
+    pub(crate) const FIRST: Self = Self(1);
+
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The first `count`.
+    #[inline]
+    pub(crate) const fn first(count: usize) -> Self {
+        Self(if count >= Self::CAPACITY { u64::MAX } else { (1 << count) - 1 })
+    }
+
+    pub(crate) fn new(routes: impl IntoIterator<Item = usize>) -> Self {
+        Self(routes.into_iter().fold(0, |set, route| set | 1_u64.checked_shl(route as u32).unwrap_or(0)))
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) const fn contains(self, route: usize) -> bool {
+        (self.0 >> (route % Self::CAPACITY)) & 1 == 1
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, route: usize) {
+        self.0 &= !(1 << (route % Self::CAPACITY));
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Self::CAPACITY).filter(move |&route| self.contains(route))
+    }
+}
+
+impl Plan {
+    /// The routes that a call may ask.
+    #[inline]
+    pub(crate) fn open(&self, free_only: bool) -> RouteSet {
+        let all = if self.max_routes <= 1 { RouteSet::FIRST } else { RouteSet::first(self.routes.len()) };
+        if !free_only {
+            return all;
+        }
+        RouteSet::new(all.iter().filter(|&route| self.info(route).is_some_and(|info| info.marks.free)))
+    }
+
+    /// Whether a call may ask more than one route, so that its request is worth keeping.
+    #[inline]
+    pub(crate) const fn repeats(&self) -> bool {
+        self.max_routes > 1 && self.routes.len() > 1
+    }
+
+    #[inline]
+    pub(crate) fn info(&self, route: usize) -> Option<&Info> {
+        self.routes.get(route)
+    }
+
+    pub(crate) fn name(&self, route: usize) -> Option<&Arc<str>> {
+        self.info(route).map(|info| &info.name)
+    }
+
+    #[inline]
+    pub(crate) fn is_poor(&self, route: usize) -> bool {
+        self.info(route).is_some_and(|info| info.condition() == Condition::Poor)
+    }
+
+    /// Which of the open routes may follow one that failed.
+    pub(crate) fn eligible(&self, open: RouteSet, failed: usize, to: To) -> RouteSet {
+        let Some(failed) = self.info(failed) else { return RouteSet::NONE };
+        let accepts =
+            |&route: &usize| self.info(route).is_some_and(|next| to.accepts(&failed.marks, &next.marks));
+        RouteSet::new(open.iter().filter(accepts))
+    }
+
+    /// The first that is not in poor health; if all are, what the plan says.
+    pub(crate) fn choose(&self, open: RouteSet) -> Option<Choice> {
+        if self.max_routes <= 1 {
+            return open.iter().next().map(|route| Choice { route, last_resort: false });
+        }
+        if let Some(route) = open.iter().find(|&route| !self.is_poor(route)) {
+            return Some(Choice { route, last_resort: false });
+        }
+        match self.when_all_poor {
+            WhenAllPoor::FailFast => None,
+            // The first of equals, so that the order stays.
+            WhenAllPoor::LastResort => open
+                .iter()
+                .min_by_key(|&route| self.recovers_in(route).unwrap_or(Duration::MAX))
+                .map(|route| Choice { route, last_resort: true }),
+        }
+    }
+
+    pub(crate) fn earliest_recovery(&self, open: RouteSet) -> Option<Duration> {
+        open.iter().filter_map(|route| self.recovers_in(route)).min()
+    }
+
+    fn recovers_in(&self, route: usize) -> Option<Duration> {
+        self.info(route)?.health.as_ref()?.recovers_in()
+    }
+
+    /// Takes a route for all fallbacks that lie inside each other.
+    pub(crate) fn visit(&self, route: usize) -> bool {
+        match route {
+            0 => Call::visit_first(&self.first),
+            route => self.name(route).is_none_or(Call::visit),
+        }
+    }
+
+    /// Says that the attempt on a route is over: no fallback further in may take its name.
+    pub(crate) fn close(&self, route: usize) {
+        let name = if route == 0 { Some(&self.first) } else { self.name(route) };
+        let _ = name.is_some_and(Call::visit_first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use failsoft_core::Health;
+
+    use super::*;
+    use crate::Route;
+
+    struct Is(Condition, Option<u64>);
+
+    impl Health for Is {
+        fn condition(&self) -> Condition {
+            self.0
+        }
+
+        fn recovers_in(&self) -> Option<Duration> {
+            self.1.map(Duration::from_secs)
+        }
+    }
+
+    fn plan(routes: &[(Condition, Option<u64>)], when_all_poor: WhenAllPoor) -> Plan {
+        let info = |(place, &(condition, recovers)): (usize, &(Condition, Option<u64>))| {
+            Route::first(place.to_string()).health(Is(condition, recovers)).info
+        };
+        Plan {
+            routes: routes.iter().enumerate().map(info).collect(),
+            first: "0".into(),
+            table: Table::default(),
+            max_routes: 3,
+            timeout: Duration::from_secs(60),
+            ready_within: Duration::from_secs(5),
+            when_all_poor,
+            returns: Return::Combined,
+        }
+    }
+
+    fn choice(plan: &Plan) -> Option<(usize, bool)> {
+        plan.choose(plan.open(false)).map(|choice| (choice.route, choice.last_resort))
+    }
+
+    use Condition::{Degraded, Good, Poor};
+
+    #[test]
+    fn a_poor_route_goes_behind_the_others_and_a_degraded_one_keeps_its_place() {
+        let policy = WhenAllPoor::LastResort;
+        assert_eq!(choice(&plan(&[(Good, None), (Good, None)], policy)), Some((0, false)));
+        assert_eq!(choice(&plan(&[(Degraded, None), (Good, None)], policy)), Some((0, false)));
+        assert_eq!(choice(&plan(&[(Poor, None), (Poor, None), (Degraded, None)], policy)), Some((2, false)));
+    }
+
+    #[test]
+    fn of_poor_routes_the_one_that_recovers_first_is_the_last_resort() {
+        let policy = WhenAllPoor::LastResort;
+        let routes = [(Poor, Some(9)), (Poor, None), (Poor, Some(4)), (Poor, Some(4))];
+        assert_eq!(choice(&plan(&routes, policy)), Some((2, true)));
+        assert_eq!(choice(&plan(&[(Poor, None), (Poor, None)], policy)), Some((0, true)));
+    }
+
+    #[test]
+    fn failing_fast_asks_none_and_knows_the_earliest_recovery() {
+        let plan = plan(&[(Poor, Some(9)), (Poor, Some(4)), (Poor, None)], WhenAllPoor::FailFast);
+        assert_eq!(choice(&plan), None);
+        assert_eq!(plan.earliest_recovery(plan.open(false)), Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn a_set_holds_its_whole_capacity_and_nothing_beyond() {
+        let mut set = RouteSet::new([0, 63, 64, 1000]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63]);
+        set.remove(0);
+        assert!(!set.contains(0) && set.contains(63) && !set.is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! [`Route`]: a service that may answer, and what is known of it.
+//!
+//! ```
+//! use fallback_layer::{FallbackLayer, Route};
+//! # use tower::service_fn;
+//!
+//! # let eu = service_fn(|_: String| async { Ok::<_, std::io::Error>("eu".to_owned()) });
+//! # let local = service_fn(|_: String| async { Ok::<_, std::fmt::Error>("local".to_owned()) });
+//! // Two services of different types: both are boxed.
+//! let layer = FallbackLayer::builder()
+//!     .route(Route::boxed("eu", eu).credential("account-7"))
+//!     .route(Route::boxed("local", local).free())
+//!     .build();
+//! # layer.unwrap();
+//! ```
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use failsoft_core::{BoxError, Condition, Health};
+use tower_service::Service;
+
+/// A service that may answer, with its name, its health and its marks.
+#[derive(Clone)]
+#[must_use = "a route does nothing before it is given to a layer"]
+pub struct Route<S> {
+    pub(crate) service: S,
+    pub(crate) info: Info,
+}
+
+/// What is known of a route, besides its service.
+#[derive(Clone)]
+pub(crate) struct Info {
+    /// Its identity among fallbacks inside each other.
+    pub(crate) name: Arc<str>,
+    pub(crate) health: Option<Arc<dyn Health>>,
+    pub(crate) marks: Marks,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) credential: Option<Arc<str>>,
+    /// In tokens; 0 where it is not known.
+    pub(crate) window: u32,
+    pub(crate) free: bool,
+}
+
+impl<S> Route<S> {
+    /// A route with its name, which must be unique in its layer. In fallbacks inside each other two routes with one
+    /// name are one target, which is asked at most once a call.
+    pub fn new(name: impl Into<Arc<str>>, service: S) -> Self {
+        Self { service, info: Info { name: name.into(), health: None, marks: Marks::default() } }
+    }
+
+    /// Who knows how fit the route is: a circuit, an active check. A route in poor health is tried after the
+    /// others. Without it the route counts as good.
+    pub fn health(mut self, health: impl Health + 'static) -> Self {
+        self.info.health = Some(Arc::new(health));
+        self
+    }
+
+    /// Names the account or key that the route uses. After a used-up quota or a refused credential only routes with
+    /// another one follow; routes that name none count as another each.
+    pub fn credential(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.info.marks.credential = Some(name.into());
+        self
+    }
+
+    /// The model's context window in tokens. A prompt that was too long for one route goes on to routes with a
+    /// larger window only; one that is not given counts as the smallest.
+    pub const fn window(mut self, tokens: u32) -> Self {
+        self.info.marks.window = tokens;
+        self
+    }
+
+    /// Marks a route that costs nothing: it may follow a budget's denial, and serves calls that are marked
+    /// [`FreeOnly`](failsoft_core::Mark::FreeOnly).
+    pub const fn free(mut self) -> Self {
+        self.info.marks.free = true;
+        self
+    }
+}
+
+impl Route<()> {
+    /// Name, health and marks without a service: how the first route, which is the service under the layer, is
+    /// [described](crate::Builder::first).
+    pub fn first(name: impl Into<Arc<str>>) -> Self {
+        Self::new(name, ())
+    }
+}
+
+impl<Req, Res> Route<BoxRoute<Req, Res>> {
+    /// A route with a boxed service, for routes of different types. Boxing costs two allocations for each call
+    /// that the route is asked.
+    pub fn boxed<S>(name: impl Into<Arc<str>>, service: S) -> Self
+    where
+        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        Res: 'static,
+    {
+        Self::new(name, BoxRoute::new(service))
+    }
+}
+
+impl Info {
+    pub(crate) fn condition(&self) -> Condition {
+        self.health.as_ref().map_or(Condition::Good, |health| health.condition())
+    }
+}
+
+impl<S> fmt::Debug for Route<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.info.fmt(f)
+    }
+}
+
+impl fmt::Debug for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .field("condition", &self.condition())
+            .field("marks", &self.marks)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A boxed service that can be cloned, so that routes of different types share one.
+pub struct BoxRoute<Req, Res>(Box<dyn CloneService<Req, Res>>);
+
+type BoxFuture<Res> = Pin<Box<dyn Future<Output = Result<Res, BoxError>> + Send>>;
+
+trait CloneService<Req, Res>: Send + Sync {
+    fn clone_box(&self) -> Box<dyn CloneService<Req, Res>>;
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+    fn call(&mut self, request: Req) -> BoxFuture<Res>;
+}
+
+impl<S, Req, Res> CloneService<Req, Res> for S
+where
+    S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    Res: 'static,
+{
+    fn clone_box(&self) -> Box<dyn CloneService<Req, Res>> {
+        Box::new(self.clone())
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Service::poll_ready(self, cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> BoxFuture<Res> {
+        let future = Service::call(self, request);
+        Box::pin(async move { future.await.map_err(Into::into) })
+    }
+}
+
+impl<Req, Res> BoxRoute<Req, Res> {
+    /// Boxes a service.
+    #[must_use]
+    pub fn new<S>(service: S) -> Self
+    where
+        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        Res: 'static,
+    {
+        Self(Box::new(service))
+    }
+}
+
+impl<Req, Res> Service<Req> for BoxRoute<Req, Res> {
+    type Response = Res;
+    type Error = BoxError;
+    type Future = BoxFuture<Res>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Req) -> BoxFuture<Res> {
+        self.0.call(request)
+    }
+}
+
+impl<Req, Res> Clone for BoxRoute<Req, Res> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone_box())
+    }
+}
+
+impl<Req, Res> fmt::Debug for BoxRoute<Req, Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxRoute").finish_non_exhaustive()
+    }
+}
+
+/// The type of the further routes where there are none: only last good answers stand in for the first route.
+pub struct NoRoute<Res>(PhantomData<fn() -> Res>);
+
+impl<Req, Res> Service<Req> for NoRoute<Res> {
+    type Response = Res;
+    type Error = BoxError;
+    type Future = std::future::Pending<Result<Res, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Pending
+    }
+
+    fn call(&mut self, _: Req) -> Self::Future {
+        std::future::pending()
+    }
+}
+
+impl<Res> Clone for NoRoute<Res> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<Res> fmt::Debug for NoRoute<Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NoRoute")
+    }
+}

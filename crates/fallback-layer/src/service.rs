@@ -1,0 +1,71 @@
+//! [`Fallback`]: the service.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use failsoft_core::{BoxError, Classify, Replay};
+use tower_service::Service;
+
+use crate::{ResponseFuture, last_good::Keep, layer::Shared};
+
+/// Asks the first route, and when it fails the next ones, see the [crate].
+///
+/// Always ready: each call readies a clone of a route that no other call has touched, so a route that is never asked
+/// holds nothing, and one that is not ready in time is left. Clones carry no readiness.
+pub struct Fallback<S, R, C, P, K> {
+    /// Never readied and never called: only its clones are.
+    first: S,
+    shared: Arc<Shared<R, C, P, K>>,
+}
+
+impl<S, R, C, P, K> Fallback<S, R, C, P, K> {
+    pub(crate) const fn new(first: S, shared: Arc<Shared<R, C, P, K>>) -> Self {
+        Self { first, shared }
+    }
+
+    /// The first route's service.
+    pub const fn get_ref(&self) -> &S {
+        &self.first
+    }
+
+    /// The first route's service.
+    pub fn into_inner(self) -> S {
+        self.first
+    }
+}
+
+impl<S, R, C, P, K, Req> Service<Req> for Fallback<S, R, C, P, K>
+where
+    S: Service<Req, Error: Into<BoxError>> + Clone,
+    R: Service<Req, Response = S::Response, Error: Into<BoxError>> + Clone,
+    C: Classify<S::Response>,
+    P: Replay<Req>,
+    K: Keep<Req, S::Response>,
+{
+    type Response = K::Out;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, R, Req, C, P, K>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        ResponseFuture::new(self.first.clone(), request, Arc::clone(&self.shared))
+    }
+}
+
+impl<S: Clone, R, C, P, K> Clone for Fallback<S, R, C, P, K> {
+    fn clone(&self) -> Self {
+        Self { first: self.first.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: fmt::Debug, R, C, P, K> fmt::Debug for Fallback<S, R, C, P, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback").field("first", &self.first).field("plan", &self.shared.plan).finish()
+    }
+}

@@ -1,0 +1,173 @@
+//! Fallbacks inside each other.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
+
+mod support;
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU32, Ordering},
+};
+
+use failsoft_core::{BoxError, Call, Class, ErrorsOnly, MAX_ATTEMPTS};
+use fallback_layer::{BoxRoute, Fallback, FallbackLayer, Route};
+use support::{Does, Target, fault, traced};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+type Answer = &'static str;
+type Model = BoxRoute<u8, Answer>;
+
+/// A registry of models that name each other as fallbacks, as a gateway's configuration does.
+#[derive(Default)]
+struct Registry(OnceLock<Vec<(&'static str, Model)>>);
+
+impl Registry {
+    fn by_name(self: &Arc<Self>, name: &'static str) -> Model {
+        let registry = self.clone();
+        BoxRoute::new(service_fn(move |request: u8| {
+            let model = registry.0.get().unwrap().iter().find(|(known, _)| *known == name).unwrap().1.clone();
+            model.oneshot(request)
+        }))
+    }
+}
+
+fn model(first: &Target, others: Vec<Route<Model>>) -> Model {
+    let layer = FallbackLayer::builder().classify(ErrorsOnly).name(first.name);
+    let layer = others.into_iter().fold(layer, |layer, route| layer.route(route)).build().unwrap();
+    BoxRoute::new(layer.layer(first.clone()))
+}
+
+#[tokio::test]
+async fn a_to_b_and_b_to_a_ends_with_a_typed_error_and_a_bounded_trail() {
+    let a = Target::new("a", Does::Fail(Class::Transient));
+    let b = Target::new("b", Does::Fail(Class::Overloaded));
+    let registry = Arc::new(Registry::default());
+    let to = |name| Route::new(name, registry.by_name(name));
+    let models = vec![("a", model(&a, vec![to("b")])), ("b", model(&b, vec![to("a")]))];
+    assert!(registry.0.set(models).is_ok());
+
+    let (answer, trail) = traced(registry.by_name("a").oneshot(1)).await;
+    let err = answer.unwrap_err();
+    assert_eq!((fault(&err).class(), fault(&err).layer()), (Class::Transient, "fallback-layer"));
+    assert_eq!((a.calls(), b.calls()), (1, 1), "each once: {trail}");
+    assert_eq!(
+        trail,
+        "a transient (next_route) > b overloaded (no_route_left) > a denied.loop (skipped) \
+         > b overloaded (no_route_left)"
+    );
+    // And once more, from the other side, in the same long session of the user.
+    let session = Call::begin();
+    for _ in 0..2 {
+        session.scope(registry.by_name("b").oneshot(1)).await.unwrap_err();
+    }
+    assert_eq!((a.calls(), b.calls()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_full_mesh_of_fallbacks_asks_each_model_once() {
+    let names = ["a", "b", "c", "d"];
+    let targets: Vec<_> = names.iter().map(|name| Target::new(name, Does::Fail(Class::Transient))).collect();
+    let registry = Arc::new(Registry::default());
+    let models = targets.iter().map(|target| {
+        let others = names.iter().filter(|name| **name != target.name);
+        let others = others.map(|name| Route::new(*name, registry.by_name(name))).collect();
+        (target.name, model(target, others))
+    });
+    assert!(registry.0.set(models.collect()).is_ok());
+    let call = Call::begin();
+    call.scope(registry.by_name("a").oneshot(1)).await.unwrap_err();
+    assert_eq!(targets.iter().map(Target::calls).collect::<Vec<_>>(), [1, 1, 1, 1]);
+    let trail = call.trail();
+    assert!(trail.attempts().len() <= MAX_ATTEMPTS && trail.dropped() == 0, "{trail}");
+    targets[3].now(Does::Answer);
+    assert_eq!(registry.by_name("a").oneshot(1).await.unwrap(), "d");
+}
+
+#[tokio::test]
+async fn a_fallback_whose_first_route_is_itself_ends_too() {
+    let depth = Arc::new(AtomicU32::new(0));
+    let registry = Arc::new(Registry::default());
+    let again = registry.by_name("x");
+    let counted = depth.clone();
+    let first = service_fn(move |request: u8| {
+        assert!(counted.fetch_add(1, Ordering::Relaxed) < 10, "it goes round");
+        again.clone().oneshot(request)
+    });
+    let other = Target::new("y", Does::Fail(Class::Transient));
+    let layer: FallbackLayer<Target, _> =
+        FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("y", other.clone())).build().unwrap();
+    assert!(registry.0.set(vec![("x", BoxRoute::new(layer.layer(first)))]).is_ok());
+    let (answer, trail) = traced(registry.by_name("x").oneshot(1)).await;
+    assert_eq!(fault(&answer.unwrap_err()).target(), Some("y"), "{trail}");
+    assert_eq!(other.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_second_attempt_on_an_inner_fallback_that_has_asked_all_moves_on() {
+    let inner = FallbackLayer::builder()
+        .classify(ErrorsOnly)
+        .name("a1")
+        .route(Route::new("a2", Target::new("a2", Does::Fail(Class::Transient))))
+        .build()
+        .unwrap()
+        .layer(Target::new("a1", Does::Fail(Class::Transient)));
+    // A retry between two fallbacks, in short.
+    let retried = service_fn(move |request: u8| {
+        let inner = inner.clone();
+        async move {
+            let _ = inner.clone().oneshot(request).await;
+            inner.oneshot(request).await
+        }
+    });
+    let b = Target::new("b", Does::Answer);
+    let outer = FallbackLayer::builder()
+        .classify(ErrorsOnly)
+        .name("a")
+        .route(Route::new("b", b.clone()))
+        .build()
+        .unwrap()
+        .layer(BoxRoute::new(retried));
+    let (answer, trail) = traced(outer.oneshot(1)).await;
+    assert_eq!(answer.unwrap(), "b", "{trail}");
+}
+
+/// Asks the service inside three times, as a retry does, and counts with the call's cap.
+#[derive(Clone)]
+struct Thrice(Target);
+
+impl Service<u8> for Thrice {
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), BoxError>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u8) -> Self::Future {
+        let target = self.0.clone();
+        Box::pin(async move {
+            let mut last = target.clone().oneshot(request).await;
+            for _ in 0..2 {
+                if last.is_err() && Call::take_attempt() {
+                    last = target.clone().oneshot(request).await;
+                }
+            }
+            last
+        })
+    }
+}
+
+#[tokio::test]
+async fn attempts_of_retries_inside_routes_and_of_routes_share_one_cap() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| Target::new(name, Does::Fail(Class::Transient)));
+    let layer: FallbackLayer<Thrice, _> = FallbackLayer::builder()
+        .classify(ErrorsOnly)
+        .route(Route::new("b", Thrice(b.clone())))
+        .route(Route::new("c", Thrice(c.clone())))
+        .build()
+        .unwrap();
+    let service: Fallback<_, _, _, _, _> = layer.layer(Thrice(a.clone()));
+    let call = Call::options().max_attempts(5).begin();
+    call.scope(service.oneshot(1)).await.unwrap_err();
+    assert_eq!([a.calls(), b.calls(), c.calls()], [3, 2, 0], "five in all, not nine");
+}
