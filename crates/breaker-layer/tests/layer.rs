@@ -51,6 +51,11 @@ fn denied(error: &BoxError) -> &FaultDetails {
     fault
 }
 
+/// Bounds what must not hang; the clock is paused, so this costs no time.
+async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(3600 * SECOND, future).await.expect("it hangs")
+}
+
 /// Makes one call that fails.
 async fn fail(service: &mut mock::Spawn<Breaker<Mock, ErrorsOnly>>, handle: &mut Handle) {
     assert_ready_ok!(service.poll_ready());
@@ -137,27 +142,27 @@ async fn a_refused_service_gives_back_the_readiness_of_its_inner_service() {
     let mut refused = layer.layer(ConcurrencyLimit::new(inner, 1));
     let mut other = refused.clone();
     // at the call
-    refused.ready().await.unwrap();
+    within(refused.ready()).await.unwrap();
     layer.circuit().open().unwrap();
     denied(&refused.call(()).await.unwrap_err());
     layer.circuit().reset();
-    other.ready().await.unwrap().call(()).await.unwrap();
+    within(other.ready()).await.unwrap().call(()).await.unwrap();
     // and when readiness is asked for again
-    refused.ready().await.unwrap();
+    within(refused.ready()).await.unwrap();
     layer.circuit().open().unwrap();
-    refused.ready().await.unwrap();
+    within(refused.ready()).await.unwrap();
     layer.circuit().reset();
-    other.ready().await.unwrap().call(()).await.unwrap();
+    within(other.ready()).await.unwrap().call(()).await.unwrap();
     // and while it stands in the inner service's queue
     denied(&refused.call(()).await.unwrap_err());
-    let running = other.ready().await.unwrap().call(());
+    let running = within(other.ready()).await.unwrap().call(());
     let mut refused = task::spawn(refused);
     assert_pending!(refused.enter(|cx, mut service| service.poll_ready(cx)));
     layer.circuit().open().unwrap();
     assert_ready_ok!(refused.enter(|cx, mut service| service.poll_ready(cx)));
     layer.circuit().reset();
     running.await.unwrap();
-    other.ready().await.unwrap().call(()).await.unwrap();
+    within(other.ready()).await.unwrap().call(()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,14 +190,20 @@ async fn dropped_at_any_point_a_probe_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_call_is_a_failure_and_propagates() {
+async fn a_panic_of_the_call_or_of_its_future_is_a_failure_and_propagates() {
     // P21
-    async fn panics(_: ()) -> Result<(), BoxError> {
+    fn in_call(_: ()) -> std::future::Ready<Result<(), BoxError>> {
+        panic!("inside")
+    }
+    async fn in_future(_: ()) -> Result<(), BoxError> {
         panic!("inside")
     }
     let layer = touchy().build().unwrap();
-    let service = layer.layer(tower::service_fn(panics));
-    let error = tokio::spawn(service.oneshot(())).await.unwrap_err();
+    let error = tokio::spawn(layer.layer(tower::service_fn(in_call)).oneshot(())).await.unwrap_err();
+    assert!(error.is_panic());
+    assert_eq!(layer.circuit().state(), State::Open);
+    layer.circuit().reset();
+    let error = tokio::spawn(layer.layer(tower::service_fn(in_future)).oneshot(())).await.unwrap_err();
     assert!(error.is_panic());
     assert_eq!(layer.circuit().state(), State::Open);
 }
