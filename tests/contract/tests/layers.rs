@@ -13,3 +13,11 @@ contract::contract! {
         .build()
         .unwrap()
 }
+
+contract::contract! {
+    validate => |_inner| validate_layer::ValidateLayer::builder()
+        .json_object()
+        .require("/choices/0/message/content")
+        .build()
+        .unwrap()
+}
