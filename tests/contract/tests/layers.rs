@@ -21,3 +21,25 @@ contract::contract! {
         .build()
         .unwrap()
 }
+
+contract::contract! {
+    llm => |_inner| llm_layer::LlmLayer::new(llm_layer::Provider::OpenAiCompatible)
+}
+
+contract::contract! {
+    fallback => |inner| fallback_layer::FallbackLayer::builder()
+        .replay(failsoft_core::Once)
+        .route(fallback_layer::Route::new("second", inner))
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
+    // In the order that the README recommends.
+    the_whole_stack => |_inner| tower::ServiceBuilder::new()
+        .layer(retry_layer::RetryLayer::builder().replay(failsoft_core::Once).build().unwrap())
+        .layer(breaker_layer::BreakerLayer::builder().build().unwrap())
+        .layer(validate_layer::ValidateLayer::builder().json_object().build().unwrap())
+        .layer(llm_layer::LlmLayer::new(llm_layer::Provider::OpenAiCompatible))
+        .into_inner()
+}
