@@ -13,3 +13,11 @@ contract::contract! {
         .build()
         .unwrap()
 }
+
+contract::contract! {
+    fallback => |inner| fallback_layer::FallbackLayer::builder()
+        .route(fallback_layer::Route::new("backup", inner))
+        .replay(failsoft_core::Once)
+        .build()
+        .unwrap()
+}
