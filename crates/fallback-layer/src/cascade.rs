@@ -63,6 +63,8 @@ pub(crate) struct Failed<Res> {
     pub(crate) verdict: Verdict,
     pub(crate) row: Option<Row>,
     pub(crate) result: Result<Res, BoxError>,
+    /// The HTTP status of a response.
+    pub(crate) status: Option<u16>,
     /// Whether the route was really asked.
     pub(crate) asked: bool,
 }
@@ -73,6 +75,7 @@ struct Failure {
     row: Option<Row>,
     /// `None` for a response.
     error: Option<BoxError>,
+    status: Option<u16>,
     asked: bool,
     took: Option<Duration>,
 }
@@ -256,7 +259,7 @@ impl<Res> Cascade<Res> {
         let fault = Fault::with_verdict(verdict, LAYER)
             .with_target_if(name)
             .with_message(format!("no response within {after:?}"));
-        Failed { verdict, row: Some(Row::Timeout), result: Err(fault.into()), asked: true }
+        Failed { verdict, row: Some(Row::Timeout), result: Err(fault.into()), status: None, asked: true }
     }
 
     /// The route was not ready in time: nothing was sent, and our own side had no room.
@@ -265,7 +268,7 @@ impl<Res> Cascade<Res> {
         let fault = Fault::with_verdict(verdict, LAYER)
             .with_target_if(plan.name(self.current).cloned())
             .with_message("not ready in time");
-        Failed { verdict, row: Some(Row::Overloaded), result: Err(fault.into()), asked: false }
+        Failed { verdict, row: Some(Row::Overloaded), result: Err(fault.into()), status: None, asked: false }
     }
 
     /// Takes in a failure and goes on to another route, or says why it does not. `again` makes the request anew;
@@ -315,7 +318,7 @@ impl<Res> Cascade<Res> {
     }
 
     fn keep(&mut self, plan: &Plan, failed: Failed<Res>, took: Option<Duration>) {
-        let Failed { verdict, row, result, asked } = failed;
+        let Failed { verdict, row, result, status, asked } = failed;
         let place = self.failures().len();
         let is_wanted = match plan.returns {
             Return::First => place == 0,
@@ -330,7 +333,7 @@ impl<Res> Cascade<Res> {
             self.past().response = response.map(|response| (place, response));
         }
         let route = self.current;
-        self.past().failures.push(Failure { route, verdict, row, error, asked, took });
+        self.past().failures.push(Failure { route, verdict, row, error, status, asked, took });
     }
 
     /// The failure that decides what the whole call has failed of.
@@ -458,10 +461,13 @@ impl Failure {
     /// A failed response that was dropped is told as a fault of its verdict.
     fn into_error(self, plan: &Plan) -> BoxError {
         self.error.unwrap_or_else(|| {
-            Fault::with_verdict(self.verdict, LAYER)
+            let fault = Fault::with_verdict(self.verdict, LAYER)
                 .with_target_if(plan.name(self.route).cloned())
-                .with_message("the route answered with a failure")
-                .into()
+                .with_message("the route answered with a failure");
+            match self.status {
+                Some(status) => fault.with_status(status).into(),
+                None => fault.into(),
+            }
         })
     }
 }

@@ -33,7 +33,7 @@ pin_project! {
         K: Keep<Req, S::Response>,
     {
         #[pin]
-        state: State<S, S::Future, R, R::Future, K::Keeping>,
+        state: StateOf<S, R, Req, K::Keeping>,
         // Made when an attempt is first seen to wait.
         #[pin]
         sleep: Option<Sleep>,
@@ -61,6 +61,8 @@ pin_project! {
         Keep { #[pin] future: KF },
     }
 }
+
+type StateOf<S, R, Req, KF> = State<S, <S as Service<Req>>::Future, R, <R as Service<Req>>::Future, KF>;
 
 /// What came of an attempt.
 enum Outcome<Res> {
@@ -198,8 +200,9 @@ where
     let failed = match outcome {
         Outcome::Response(response) => match shared.classify.response(&response) {
             Step::Now(verdict) if !verdict.is_success() => {
-                let row = Row::of(verdict.class());
-                Failed { verdict, row, result: Ok(response), asked: !verdict.class().is_denied() }
+                let (row, asked) = (Row::of(verdict.class()), !verdict.class().is_denied());
+                let status = shared.classify.status_code(&response);
+                Failed { verdict, row, result: Ok(response), status, asked }
             }
             // One whose verdict comes with the end of its body is good so far.
             _ => return Judged::Good(response),
@@ -207,19 +210,22 @@ where
         Outcome::Error(error) => {
             let verdict = shared.classify.error(&*error);
             let asked = !verdict.class().is_denied();
-            Failed { verdict, row: row_of_error(verdict, &error), result: Err(error), asked }
+            Failed { verdict, row: row_of_error(verdict, &error), result: Err(error), status: None, asked }
         }
         Outcome::Cut(error) => {
             let verdict = shared.classify.error(&*error);
             let unknown = verdict.class() == Class::Unknown;
             let verdict = if unknown { Verdict::of(Class::Transient) } else { verdict };
-            Failed { verdict, row: Row::of(verdict.class()), result: Err(error), asked: true }
+            Failed { verdict, row: Row::of(verdict.class()), result: Err(error), status: None, asked: true }
         }
         Outcome::Unready(error) => {
             // Nothing was sent, so whatever it means, another route may be asked.
             let verdict = shared.classify.error(&*error);
             let row = Row::of(verdict.class());
-            return Judged::Failed(Failed { verdict, row, result: Err(error), asked: false }, To::Any);
+            return Judged::Failed(
+                Failed { verdict, row, result: Err(error), status: None, asked: false },
+                To::Any,
+            );
         }
         Outcome::NotReadyInTime => return Judged::Failed(cascade.not_ready(plan), To::Any),
         Outcome::TimedOut => cascade.timed_out(plan),
@@ -284,7 +290,7 @@ fn route<S, SF, R: Clone, RF, KF, C, P, K>(
 
 /// Takes the attempt as far as it goes.
 fn drive<S, R, Req, KF, Out>(
-    mut state: Pin<&mut State<S, S::Future, R, R::Future, KF>>,
+    mut state: Pin<&mut StateOf<S, R, Req, KF>>,
     request: &mut Option<Req>,
     cx: &mut Context<'_>,
 ) -> Progress<S::Response, Out>

@@ -4,7 +4,6 @@
 mod support;
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
     sync::{
         Arc,
@@ -16,12 +15,11 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    error_handling::HandleErrorLayer,
     http::{Request, StatusCode, header},
-    response::{IntoResponse, Response},
+    response::IntoResponse,
     routing::{get, post},
 };
-use failsoft_core::{BoxError, Call, Class, Fault, Limit, Once};
+use failsoft_core::{Call, Class, Fault, Limit, Once, RespondLayer};
 use fallback_layer::{
     FallbackLayer, Return, Route,
     last_good::{self, Key},
@@ -156,6 +154,7 @@ async fn when_the_first_is_dead_the_error_is_typed_and_tells_of_all() {
     assert_eq!((all.class(), all.target(), all.layer()), (Class::Transient, Some("a"), "fallback-layer"));
     assert_eq!(all.retry_after(), Some(Duration::from_secs(7)), "the earliest advice of all");
     assert!(all.earlier()[0].is::<reqwest::Error>());
+    assert_eq!(fault(&all.earlier()[1]).status(), Some(503));
     let source = std::error::Error::source(all).unwrap();
     assert_eq!(Fault::find(source).map(|fault| fault.class()), Some(Class::Timeout(Limit::Total)));
     assert_eq!(
@@ -213,15 +212,10 @@ async fn it_stands_in_an_axum_router_and_its_state_lives_in_the_layer() {
     };
     let key = |request: &Request<Body>| Some(Key::new("all", request.uri().path().as_bytes()));
     let layer = FallbackLayer::only_last_good(last_good::http(key)).replay(Once).build().unwrap();
-    let respond = HandleErrorLayer::new(|err: BoxError| async move {
-        let fault = Fault::find(&*err).map(|fault| fault.to_response().map(Body::from));
-        Ok::<Response, Infallible>(fault.unwrap_or_else(|| StatusCode::BAD_GATEWAY.into_response()))
-            .into_response()
-    });
     let app = Router::new()
         .route("/a", get(handler.clone()))
         .route("/b", get(handler))
-        .layer(ServiceBuilder::new().layer(respond).layer(layer));
+        .layer(ServiceBuilder::new().layer(RespondLayer).layer(layer));
     let addr = serve(app).await;
     let client = reqwest::Client::new();
     let ask = async |path: &str| client.get(format!("http://{addr}{path}")).send().await.unwrap();

@@ -162,6 +162,15 @@ async fn a_cap_on_attempts_stops_the_cascade_and_the_trail_says_so() {
 }
 
 #[tokio::test]
+async fn a_caller_can_switch_falling_back_off_for_one_call() {
+    let targets = targets(Does::Fail(Class::Transient), Does::Answer, Does::Answer);
+    let call = Call::options().max_attempts(1).begin();
+    call.scope(ask(three(&targets), &targets[0])).await.unwrap_err();
+    assert_eq!(calls(&targets), [1, 0, 0]);
+    assert_eq!(ask(three(&targets), &targets[0]).await.unwrap(), "b");
+}
+
+#[tokio::test]
 async fn a_request_that_cannot_be_sent_twice_is_sent_once() {
     let target = Target::new("b", Does::Answer);
     let layer = FallbackLayer::builder()
