@@ -24,7 +24,7 @@ async fn serve() -> String {
         .route("/good", post(move || async move { (json, GOOD) }))
         .route("/wrong", post(move || async move { (json, WRONG) }))
         .route("/inside", post(move || async move { (json, INSIDE) }))
-        .route("/hang", post(|| std::future::pending::<()>()))
+        .route("/hang", post(std::future::pending::<()>))
         .route(
             "/limited",
             post(move || async move { (StatusCode::TOO_MANY_REQUESTS, limited, LIMITED).into_response() }),
