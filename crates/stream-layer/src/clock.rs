@@ -12,8 +12,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{LAYER, Limits};
 
-/// How long a body that is over by its protocol may keep the socket open: enough for the last chunk of HTTP, so that the
-/// connection can be used again.
+/// A little time for what is on its way. A body that is over by its protocol may keep the socket open for so long: enough
+/// for the last chunk of HTTP, so that the connection can be used again.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// The limits of one answer, and how far it is.
@@ -29,6 +29,8 @@ pub(crate) struct Clock {
     silent_since: Option<Instant>,
     /// Silence before that, interrupted only by what is no progress.
     silent_for: Duration,
+    /// In this silence we were late once, and gave the upstream more time.
+    was_late: bool,
 }
 
 /// What comes next if nothing else does.
@@ -56,6 +58,7 @@ impl Clock {
             ended: false,
             silent_since: None,
             silent_for: Duration::ZERO,
+            was_late: false,
         }
     }
 
@@ -76,17 +79,21 @@ impl Clock {
     pub(crate) const fn progress(&mut self) {
         self.silent_since = None;
         self.silent_for = Duration::ZERO;
+        self.was_late = false;
     }
 
     /// Something came that is no progress.
     ///
     /// Where the limit had passed before we looked, it was we who were late, and what came may have stood in the way
-    /// of content: the silence starts afresh.
+    /// of content: there is a little more time for that, once in a silence.
     pub(crate) fn noise(&mut self, now: impl FnOnce() -> Instant) {
         let Some(since) = self.silent_since.take() else { return };
-        let silent = self.silent_for.saturating_add(now().saturating_duration_since(since));
-        self.silent_for =
-            if self.limits.idle.is_some_and(|idle| silent < idle) { silent } else { Duration::ZERO };
+        self.silent_for = self.silent_for.saturating_add(now().saturating_duration_since(since));
+        if let Some(idle) = self.limits.idle.filter(|idle| self.silent_for >= *idle) {
+            if !std::mem::replace(&mut self.was_late, true) {
+                self.silent_for = idle.saturating_sub(LINGER);
+            }
+        }
     }
 
     /// The answer is handed on: the call's deadline was for that.
@@ -235,12 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_keepalive_found_too_late_starts_the_silence_afresh() {
+    fn a_keepalive_found_too_late_leaves_content_a_second_to_follow_it_once() {
         let (mut clock, start) = clock(Limits::default());
         clock.content();
         at(&mut clock, start);
         clock.noise(|| start + SECOND * 60);
-        assert_eq!(at(&mut clock, start + SECOND * 60), Some(SECOND * 30));
+        assert_eq!(at(&mut clock, start + SECOND * 60), Some(SECOND));
+        clock.noise(|| start + SECOND * 61);
+        assert_eq!(at(&mut clock, start + SECOND * 61), Some(Duration::ZERO));
     }
 
     #[test]
