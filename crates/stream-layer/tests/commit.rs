@@ -1,5 +1,7 @@
 //! When an answer is handed on, and what its failures become before and after that.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::time::Duration;

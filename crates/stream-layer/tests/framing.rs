@@ -1,5 +1,7 @@
 //! The framers: the same events however the bytes are cut, whatever the bytes are, in bounded memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
 use proptest::prelude::*;
 use stream_layer::{LineFramer, SseFramer, TooLong};
 

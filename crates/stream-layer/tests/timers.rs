@@ -1,5 +1,7 @@
 //! The limits of time, on a paused clock.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Real sockets: a server that does everything wrong, and reqwest as the client.
 
-#![cfg(feature = "reqwest-013")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
