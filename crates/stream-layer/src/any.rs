@@ -4,14 +4,15 @@
 //! let layer = stream_layer::StreamLayer::new(stream_layer::AnyContent);
 //! ```
 
-use failsoft_core::{End, Fault, Verdict, verdict_of_body_error};
+use bytes::Bytes;
+use failsoft_core::{Class, End, Fault, Verdict, is_grpc, verdict_of_body_error, verdict_of_grpc};
 use http::response::Parts;
 
 use crate::{Decoder, Mode, Protocol, Reader, Seen, Until};
 
 /// Any body: its first byte is the first content, and all data is progress.
 ///
-/// Applies to every success, an empty one too; a failure passes.
+/// Applies to every success, an empty one too; a failure passes. A gRPC answer means what its trailers say.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyContent;
 
@@ -24,15 +25,26 @@ impl<Req: ?Sized> Protocol<Req> for AnyContent {
 }
 
 impl Reader for AnyContent {
-    type Decoder = Self;
+    type Decoder = AnyContentDecoder;
 
-    fn head(self, parts: &mut Parts, until: Until) -> Mode<Self> {
-        if parts.status.is_success() { Mode::Hold { decoder: self, until } } else { Mode::Pass }
+    fn head(self, parts: &mut Parts, until: Until) -> Mode<AnyContentDecoder> {
+        let grpc = is_grpc(&parts.headers);
+        let trailers_only = grpc && parts.headers.contains_key("grpc-status");
+        if !parts.status.is_success() || trailers_only {
+            return Mode::Pass;
+        }
+        Mode::Hold { decoder: AnyContentDecoder { grpc }, until }
     }
 }
 
-impl Decoder for AnyContent {
-    fn feed(&mut self, bytes: &[u8]) -> Seen {
+/// The decoder of [`AnyContent`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyContentDecoder {
+    grpc: bool,
+}
+
+impl Decoder for AnyContentDecoder {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
         let content = !bytes.is_empty();
         Seen { events: usize::from(content), content, ..Seen::default() }
     }
@@ -40,6 +52,9 @@ impl Decoder for AnyContent {
     fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
         Ok(match end {
             End::Error(err) => verdict_of_body_error(err),
+            End::Clean(trailers) if self.grpc => {
+                trailers.and_then(verdict_of_grpc).unwrap_or(const { Verdict::of(Class::Transient) })
+            }
             _ => Verdict::SUCCESS,
         })
     }

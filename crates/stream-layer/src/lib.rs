@@ -85,7 +85,7 @@ mod service;
 mod sse;
 
 pub use self::{
-    any::AnyContent,
+    any::{AnyContent, AnyContentDecoder},
     body::StreamedBody,
     framing::{MAX_EVENT, TooLong},
     future::StreamedFuture,

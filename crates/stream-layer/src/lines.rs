@@ -18,6 +18,7 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use failsoft_core::{End, Fault, Verdict, verdict_of_body_error};
 use http::response::Parts;
 use memchr::memchr;
@@ -206,7 +207,7 @@ pub struct AnyLineDecoder {
 }
 
 impl Decoder for AnyLineDecoder {
-    fn feed(&mut self, bytes: &[u8]) -> Seen {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
         let mut seen = Seen::default();
         let mut lines = self.framer.feed(bytes);
         while let Some(line) = lines.next_line() {

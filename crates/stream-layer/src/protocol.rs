@@ -33,7 +33,7 @@
 //! struct DotsDecoder(LineFramer);
 //!
 //! impl Decoder for DotsDecoder {
-//!     fn feed(&mut self, bytes: &[u8]) -> Seen {
+//!     fn feed(&mut self, bytes: &bytes::Bytes) -> Seen {
 //!         let mut seen = Seen::default();
 //!         let mut lines = self.0.feed(bytes);
 //!         while let Some(line) = lines.next_line() {
@@ -62,6 +62,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use failsoft_core::{End, Fault, Verdict};
 use http::response::Parts;
 
@@ -175,12 +176,12 @@ impl Default for Limits {
 ///
 /// `Sync` because reqwest wants it of bodies, `Unpin` because a body that was polled moves out of the future.
 pub trait Decoder: Send + Sync + Unpin + 'static {
-    /// Looks at the next bytes, cut anywhere. It stops at the protocol's own end and at a failure, and is not fed
+    /// Looks at the next bytes, cut anywhere; a clone of them, to be judged as a whole later, is no copy. It stops at the protocol's own end and at a failure, and is not fed
     /// again after either.
     ///
     /// A decoder that keeps an [`Insight`](failsoft_core::Insight) writes there what it learns, but not the verdict:
     /// it returns that, and the layer writes it when the bytes that show it are handed on.
-    fn feed(&mut self, bytes: &[u8]) -> Seen;
+    fn feed(&mut self, bytes: &Bytes) -> Seen;
 
     /// The body is over before the protocol's own end was seen.
     ///

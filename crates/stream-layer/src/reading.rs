@@ -48,7 +48,7 @@ impl<D: Decoder> Reading<D> {
     }
 
     /// Shows the decoder what came.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Seen {
+    pub(crate) fn feed(&mut self, bytes: &Bytes) -> Seen {
         let Some(decoder) = &mut self.decoder else {
             self.clock.progress();
             return Seen::default();

@@ -21,6 +21,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use bytes::Bytes;
 use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict, verdict_of_body_error};
 use http::response::Parts;
 use memchr::{memchr, memchr2};
@@ -359,7 +360,7 @@ impl AnyEvent {
 }
 
 impl Decoder for AnyEventDecoder {
-    fn feed(&mut self, bytes: &[u8]) -> Seen {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
         let mut seen = Seen::default();
         let mut events = self.framer.feed(bytes);
         while let Some(event) = events.next_event() {

@@ -287,6 +287,35 @@ async fn trailers_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grpc_answer_means_what_its_trailers_say() {
+    for (trailers, class) in [
+        (Some(Some("0")), Class::Success),
+        (Some(Some("14")), Class::Overloaded),
+        (Some(None), Class::Transient),
+        (None, Class::Transient),
+    ] {
+        let service = tower::service_fn(move |()| async move {
+            let trailers = trailers.map(|status| {
+                let status = status.map(|status| ("grpc-status".parse().unwrap(), status.parse().unwrap()));
+                Ok::<http::HeaderMap, std::convert::Infallible>(status.into_iter().collect())
+            });
+            let body = http_body_util::Full::<bytes::Bytes>::from("message");
+            let body = Box::pin(body.with_trailers(std::future::ready(trailers)));
+            let response = http::Response::builder().header("content-type", "application/grpc").body(body);
+            Ok::<_, http::Error>(response?)
+        });
+        let held = StreamLayer::builder(AnyContent).hold_to_end(100).build().unwrap();
+        for layer in [StreamLayer::new(AnyContent), held] {
+            let response = layer.layer(service).oneshot(()).await.unwrap();
+            let insight = failsoft_core::Insight::of(response.extensions()).unwrap().clone();
+            let body = response.into_body().collect().await.unwrap();
+            assert_eq!(body.trailers().is_some(), trailers.is_some());
+            assert_eq!(insight.verdict().map(|verdict| verdict.class()), Some(class));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_knows_its_length_is_judged_with_its_last_byte() {
     let service = tower::service_fn(|()| async {
         let body = http_body_util::Full::<bytes::Bytes>::from("{}\n");

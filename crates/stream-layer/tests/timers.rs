@@ -10,7 +10,9 @@ use common::*;
 use failsoft_core::{Blame, Call, Class, Fault, Limit, Verdict};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use stream_layer::{AnyContent, AnyEvent, Limits, Mode, Protocol, Reader, StreamLayer, Until};
+use stream_layer::{
+    AnyContent, AnyContentDecoder, AnyEvent, Limits, Mode, Protocol, Reader, StreamLayer, Until,
+};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tower_layer::Layer as _;
@@ -204,7 +206,7 @@ impl Protocol<()> for Whole {
 }
 
 impl Reader for Whole {
-    type Decoder = AnyContent;
+    type Decoder = AnyContentDecoder;
 
     fn limits(&self, mut limits: Limits) -> Limits {
         limits.first_content = None;
@@ -212,8 +214,11 @@ impl Reader for Whole {
         limits
     }
 
-    fn head(self, _: &mut http::response::Parts, _: Until) -> Mode<AnyContent> {
-        Mode::Hold { decoder: AnyContent, until: Until::End { bytes: 100, beyond: Default::default() } }
+    fn head(self, _: &mut http::response::Parts, _: Until) -> Mode<AnyContentDecoder> {
+        Mode::Hold {
+            decoder: AnyContentDecoder::default(),
+            until: Until::End { bytes: 100, beyond: Default::default() },
+        }
     }
 }
 

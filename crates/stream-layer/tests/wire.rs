@@ -17,7 +17,7 @@ use common::*;
 use failsoft_core::{
     BoxError, ByResponse, Class, Classify, Fault, Insight, Limit, SoftKind, Step, Verdict, Watch,
 };
-use futures_util::{StreamExt as _, stream};
+use futures_util::stream;
 use stream_layer::StreamLayer;
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt as _};
@@ -114,16 +114,16 @@ async fn get_from(layer: &StreamLayer<Chat>, url: String) -> Result<reqwest::Res
 
 /// The text that arrived, the error at its end, and the verdict of a watcher outside.
 async fn read(response: reqwest::Response) -> (String, Option<reqwest::Error>, Vec<Class>) {
-    let (response, verdicts) = watch(response);
+    let (mut response, verdicts) = watch(response);
     let (mut text, mut error) = (Vec::new(), None);
-    let mut body = response.bytes_stream();
-    while let Some(piece) = body.next().await {
-        match piece {
-            Ok(bytes) => text.extend_from_slice(&bytes),
+    while error.is_none() {
+        match response.chunk().await {
+            Ok(Some(bytes)) => text.extend_from_slice(&bytes),
+            Ok(None) => break,
             Err(err) => error = Some(err),
         }
     }
-    drop(body);
+    drop(response);
     let verdicts = verdicts.lock().unwrap().clone();
     (String::from_utf8(text).unwrap(), error, verdicts)
 }
@@ -266,10 +266,10 @@ async fn a_dropped_call_closes_the_socket() {
 #[test]
 fn around_real_clients_it_is_clone_send_and_sync() {
     use static_assertions::{assert_impl_all, assert_not_impl_any};
-    use stream_layer::{AnyContent, Streamed, StreamedBody};
+    use stream_layer::{AnyContentDecoder, Streamed, StreamedBody};
     assert_impl_all!(Streamed<reqwest::Client, Chat>: Clone, Send, Sync, std::fmt::Debug, Unpin);
-    assert_impl_all!(StreamedBody<reqwest::Body, AnyContent>: Send, Sync, Unpin);
-    assert_impl_all!(StreamedBody<Body, AnyContent>: Send, Unpin);
+    assert_impl_all!(StreamedBody<reqwest::Body, AnyContentDecoder>: Send, Sync, Unpin);
+    assert_impl_all!(StreamedBody<Body, AnyContentDecoder>: Send, Unpin);
     struct NoClone;
     assert_not_impl_any!(Streamed<NoClone, Chat>: Clone);
     fn future_is_send<S: Service<reqwest::Request, Future: Send>>(_: &S) {}

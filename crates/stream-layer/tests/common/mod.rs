@@ -83,7 +83,7 @@ fn read(event: SseEvent<'_>, seen: &mut Seen) {
 }
 
 impl Decoder for ChatDecoder {
-    fn feed(&mut self, bytes: &[u8]) -> Seen {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
         let mut seen = Seen::default();
         if self.failed {
             return seen;
@@ -318,7 +318,9 @@ where
             }
         }
     }
-    Told { answer: Ok((String::from_utf8(text).unwrap(), error)), insight, verdicts: take() }
+    // A failed body may end in the middle of a character.
+    let text = String::from_utf8_lossy(&text).trim_end_matches('\u{fffd}').to_owned();
+    Told { answer: Ok((text, error)), insight, verdicts: take() }
 }
 
 /// One call whose body is read to its end.
