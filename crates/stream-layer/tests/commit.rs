@@ -74,11 +74,34 @@ async fn a_failure_is_not_known_before_the_caller_has_the_bytes_that_show_it() {
     let mut body = response.into_body();
     assert!(!body.is_end_stream());
     body.frame().await.unwrap().unwrap();
+    assert!(!body.is_end_stream(), "the error is still to come");
     assert_eq!(insight.verdict().map(|verdict| verdict.class()), Some(Class::Transient));
     let err = body.frame().await.unwrap().unwrap_err();
     assert_eq!(Fault::find(&*err).map(|fault| fault.layer()), Some("chat"));
     assert!(body.frame().await.is_none());
     assert!(body.is_end_stream());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_end_behind_content_is_not_known_before_either() {
+    let one = send(&[CONTENT, "data: [LENGTH]\n\n"].concat());
+    let response = chat().layer(Upstream::new([one, Do::Hang]).service()).oneshot(()).await.unwrap();
+    let insight = failsoft_core::Insight::of(response.extensions()).unwrap().clone();
+    assert_eq!(insight.verdict(), None);
+    response.into_body().frame().await.unwrap().unwrap();
+    assert_eq!(insight.verdict().map(|verdict| verdict.class()), Some(Class::Soft(SoftKind::Truncated)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_upstream_is_dropped_when_its_failure_is_seen() {
+    let upstream = Upstream::new([send(CONTENT), send(ERROR), Do::Hang]);
+    let mut body = chat().layer(upstream.service()).oneshot(()).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(upstream.alive(), 1);
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(upstream.alive(), 0);
+    assert!(!body.is_end_stream());
+    body.frame().await.unwrap().unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]
@@ -328,6 +351,26 @@ async fn a_body_that_knows_its_length_is_judged_with_its_last_byte() {
     body.frame().await.unwrap().unwrap();
     assert!(body.is_end_stream());
     assert!(insight.verdict().unwrap().is_success());
+
+    let service_of = |text: String| {
+        tower::service_fn(move |()| {
+            let body = http_body_util::Full::<bytes::Bytes>::from(text.clone());
+            async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+        })
+    };
+    let whole = service_of([CONTENT, "data: [DONE]"].concat());
+    let response = StreamLayer::new(Chat { watch: true }).layer(whole).oneshot(()).await.unwrap();
+    let insight = failsoft_core::Insight::of(response.extensions()).unwrap().clone();
+    response.into_body().frame().await.unwrap().unwrap();
+    assert!(insight.verdict().unwrap().is_success());
+
+    // What was promised and is missing still becomes an error.
+    let response = StreamLayer::new(Chat { watch: true }).layer(service).oneshot(()).await.unwrap();
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert!(!body.is_end_stream());
+    let err = body.frame().await.unwrap().unwrap_err();
+    assert_eq!(Fault::find(&*err).map(|fault| fault.class()), Some(Class::Soft(SoftKind::Truncated)));
 }
 
 #[tokio::test(start_paused = true)]
