@@ -5,7 +5,7 @@
 //! ```
 
 use bytes::Bytes;
-use failsoft_core::{Class, End, Fault, Verdict, is_grpc, verdict_of_body_error, verdict_of_grpc};
+use failsoft_core::{Class, End, Fault, Verdict, is_grpc, verdict_of_grpc};
 use http::response::Parts;
 
 use crate::{Decoder, Mode, Protocol, Reader, Seen, Until};
@@ -49,13 +49,12 @@ impl Decoder for AnyContentDecoder {
         Seen { events: usize::from(content), content, ..Seen::default() }
     }
 
-    fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
         Ok(match end {
-            End::Error(err) => verdict_of_body_error(err),
             End::Clean(trailers) if self.grpc => {
-                trailers.and_then(verdict_of_grpc).unwrap_or(const { Verdict::of(Class::Transient) })
+                trailers.and_then(verdict_of_grpc).or(const { Some(Verdict::of(Class::Transient)) })
             }
-            _ => Verdict::SUCCESS,
+            _ => None,
         })
     }
 }

@@ -206,6 +206,9 @@ where
             };
             return Poll::Ready(match self.reading.clean_end(trailers.as_ref()) {
                 Ok(verdict) => {
+                    if verdict.is_none() {
+                        self.reading.content();
+                    }
                     self.know(verdict);
                     Outcome::Commit { over: true, trailers, late: None }
                 }

@@ -19,7 +19,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use failsoft_core::{End, Fault, Verdict, verdict_of_body_error};
+use failsoft_core::{End, Fault, Verdict};
 use http::response::Parts;
 use memchr::memchr;
 
@@ -223,11 +223,11 @@ impl Decoder for AnyLineDecoder {
         seen
     }
 
-    fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
-        if let End::Error(err) = end {
-            return Ok(verdict_of_body_error(err));
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
+        if matches!(end, End::Error(_)) {
+            return Ok(None);
         }
         let last = self.framer.finish().is_some();
-        if self.content || last { Ok(Verdict::SUCCESS) } else { Err(empty()) }
+        if self.content || last { Ok(None) } else { Err(empty()) }
     }
 }

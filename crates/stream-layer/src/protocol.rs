@@ -8,7 +8,7 @@
 //! A protocol whose pieces are lines, of which `!` reports a failure and `.` is the end:
 //!
 //! ```
-//! use failsoft_core::{Class, End, Fault, SoftKind, Verdict, verdict_of_body_error};
+//! use failsoft_core::{Class, End, Fault, SoftKind, Verdict};
 //! use stream_layer::{Decoder, LineFramer, Mode, Protocol, Reader, Seen, StreamLayer, Until};
 //!
 //! #[derive(Clone, Copy)]
@@ -49,9 +49,9 @@
 //!         seen
 //!     }
 //!
-//!     fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
+//!     fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
 //!         match end {
-//!             End::Error(err) => Ok(verdict_of_body_error(err)),
+//!             End::Error(_) => Ok(None),
 //!             _ => Err(Fault::new(Class::Soft(SoftKind::Truncated), "dots")),
 //!         }
 //!     }
@@ -185,15 +185,16 @@ pub trait Decoder: Send + Sync + Unpin + 'static {
 
     /// The body is over before the protocol's own end was seen.
     ///
-    /// `Ok` lets the end pass as it is, with this verdict: an answer that is good, or a failing upstream's own error
-    /// response, which stays a response. So does `Ok` on [`End::Error`] with the error, which reaches the caller
+    /// `Ok` lets the end pass as it is. A verdict with it is final: an answer that is known to be good, or a failing
+    /// upstream's own error response, which stays a response. `None` claims nothing: a clean end is then a success to
+    /// the layers outside, unless they know better, and an error what it says of itself. The error reaches the caller
     /// unwrapped.
     ///
     /// # Errors
     ///
     /// A fault is the call's error as long as the body is held, and an error at the end of the body after that. An
     /// upstream's error becomes its source.
-    fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault>;
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault>;
 }
 
 /// What a [`Decoder`] saw in some bytes.

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{Buf, Bytes};
-use failsoft_core::{BoxError, Class, End, Fault, Insight, Verdict};
+use failsoft_core::{BoxError, Class, End, Fault, Insight, Verdict, verdict_of_body_error};
 use http::response::Parts;
 use tokio::time::Instant;
 
@@ -86,14 +86,17 @@ impl<D: Decoder> Reading<D> {
     /// The body is over without an error. Nothing is said twice.
     pub(crate) fn clean_end(&mut self, trailers: Option<&http::HeaderMap>) -> Result<Option<Verdict>, Fault> {
         let Some(mut decoder) = self.decoder.take() else { return Ok(None) };
-        decoder.end(End::Clean(trailers)).map(Some)
+        decoder.end(End::Clean(trailers))
     }
 
     /// The body ended with an error: what the caller gets, and what it means.
     pub(crate) fn broken(&mut self, err: BoxError) -> (BoxError, Option<Verdict>) {
         let Some(mut decoder) = self.decoder.take() else { return (err, None) };
         match decoder.end(End::Error(&*err)) {
-            Ok(verdict) => (err, Some(verdict)),
+            Ok(verdict) => {
+                let verdict = verdict.unwrap_or_else(|| verdict_of_body_error(&*err));
+                (err, Some(verdict))
+            }
             Err(fault) => {
                 let verdict = fault.verdict();
                 (fault.with_source(err).into(), Some(verdict))

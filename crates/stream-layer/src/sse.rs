@@ -22,7 +22,7 @@
 use std::{borrow::Cow, fmt};
 
 use bytes::Bytes;
-use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict, verdict_of_body_error};
+use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict};
 use http::response::Parts;
 use memchr::{memchr, memchr2};
 
@@ -395,9 +395,9 @@ impl Decoder for AnyEventDecoder {
         seen
     }
 
-    fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
-        if let End::Error(err) = end {
-            return Ok(verdict_of_body_error(err));
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
+        if matches!(end, End::Error(_)) {
+            return Ok(None);
         }
         let mut ended = self.protocol.terminator.is_none();
         if let Some(event) = self.framer.finish() {
@@ -411,7 +411,7 @@ impl Decoder for AnyEventDecoder {
         match (self.content, ended) {
             (false, _) => Err(empty()),
             (true, false) => Err(cut_short("the stream ended without its terminator")),
-            (true, true) => Ok(Verdict::SUCCESS),
+            (true, true) => Ok(self.protocol.terminator.map(|_| Verdict::SUCCESS)),
         }
     }
 }

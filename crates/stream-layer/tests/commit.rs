@@ -305,7 +305,7 @@ async fn trailers_pass() {
         let response = StreamLayer::new(AnyContent).layer(upstream.service()).oneshot(()).await.unwrap();
         let insight = failsoft_core::Insight::of(response.extensions()).unwrap().clone();
         assert!(response.into_body().collect().await.unwrap().trailers().is_some());
-        assert!(insight.verdict().unwrap().is_success());
+        assert_eq!(insight.verdict(), None, "whoever knows more may still decide");
     }
 }
 
@@ -325,7 +325,7 @@ async fn a_grpc_answer_means_what_its_trailers_say() {
             let body = http_body_util::Full::<bytes::Bytes>::from("message");
             let body = Box::pin(body.with_trailers(std::future::ready(trailers)));
             let response = http::Response::builder().header("content-type", "application/grpc").body(body);
-            Ok::<_, http::Error>(response?)
+            response
         });
         let held = StreamLayer::builder(AnyContent).hold_to_end(100).build().unwrap();
         for layer in [StreamLayer::new(AnyContent), held] {
@@ -350,7 +350,7 @@ async fn a_body_that_knows_its_length_is_judged_with_its_last_byte() {
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     assert!(body.is_end_stream());
-    assert!(insight.verdict().unwrap().is_success());
+    assert!(insight.facts().first_content.is_some());
 
     let service_of = |text: String| {
         tower::service_fn(move |()| {

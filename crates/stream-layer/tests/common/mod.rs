@@ -104,12 +104,12 @@ impl Decoder for ChatDecoder {
         seen
     }
 
-    fn end(&mut self, end: End<'_>) -> Result<Verdict, Fault> {
-        if let End::Error(err) = end {
-            return Ok(verdict_of_body_error(err));
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
+        if matches!(end, End::Error(_)) {
+            return Ok(None);
         }
         if self.failed {
-            return Ok(Verdict::of(Class::Quota));
+            return Ok(Some(Verdict::of(Class::Quota)));
         }
         let mut seen = Seen::default();
         if let Some(event) = self.framer.finish() {
@@ -117,7 +117,7 @@ impl Decoder for ChatDecoder {
         }
         match (seen.fault, seen.end) {
             (Some(fault), _) => Err(fault),
-            (None, Some(verdict)) => Ok(verdict),
+            (None, end @ Some(_)) => Ok(end),
             (None, None) => {
                 Err(Fault::with_verdict(Verdict::soft(SoftKind::Truncated).with_hint(Hint::Same), "chat"))
             }
