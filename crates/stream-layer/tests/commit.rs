@@ -324,8 +324,7 @@ async fn a_grpc_answer_means_what_its_trailers_say() {
             });
             let body = http_body_util::Full::<bytes::Bytes>::from("message");
             let body = Box::pin(body.with_trailers(std::future::ready(trailers)));
-            let response = http::Response::builder().header("content-type", "application/grpc").body(body);
-            response
+            http::Response::builder().header("content-type", "application/grpc").body(body)
         });
         let held = StreamLayer::builder(AnyContent).hold_to_end(100).build().unwrap();
         for layer in [StreamLayer::new(AnyContent), held] {
