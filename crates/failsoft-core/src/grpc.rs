@@ -45,8 +45,9 @@ use crate::{
 /// Details longer than this are not looked at; a `RetryInfo` takes some fifty bytes.
 const MAX_DETAILS: usize = 16 * 1024;
 
-/// Whether the content type says gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+/// Whether the content type says gRPC, so that the verdict is in the trailers.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(content_type) = headers.get(http::header::CONTENT_TYPE) else { return false };
     let Some(rest) = content_type.as_bytes().strip_prefix(b"application/grpc") else { return false };
     // `application/grpc-web` carries its trailers in the body, where they are not looked for.

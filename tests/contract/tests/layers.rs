@@ -41,5 +41,17 @@ contract::contract! {
         .layer(breaker_layer::BreakerLayer::builder().build().unwrap())
         .layer(validate_layer::ValidateLayer::builder().json_object().build().unwrap())
         .layer(llm_layer::LlmLayer::new(llm_layer::Provider::OpenAiCompatible))
+        .layer(stream_layer::StreamLayer::new(stream_layer::AnyContent))
         .into_inner()
+}
+
+contract::contract! {
+    stream => |_inner| stream_layer::StreamLayer::new(stream_layer::AnyContent)
+}
+
+contract::contract! {
+    stream_held_to_the_end => |_inner| stream_layer::StreamLayer::builder(stream_layer::AnyContent)
+        .hold_to_end(1 << 20)
+        .build()
+        .unwrap()
 }

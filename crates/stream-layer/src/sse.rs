@@ -1,0 +1,433 @@
+//! Server-sent events: a framer that takes bytes cut anywhere, and the protocol where any event with data is content.
+//!
+//! The framer works on bytes, so a character cut in two is whole again before anybody looks at it. It knows all three
+//! line ends and their mixtures, a byte order mark, comments, data over several lines and fields without a space,
+//! and it flushes a last event that the server did not terminate. Its memory is bounded by the size of one event.
+//!
+//! ```
+//! use stream_layer::SseFramer;
+//!
+//! let mut framer = SseFramer::default();
+//! let mut texts = Vec::new();
+//! for chunk in ["event: a\r\nda", "ta: one\r\n\r", "\ndata:t", "wo\n\n"] {
+//!     let mut events = framer.feed(chunk.as_bytes());
+//!     while let Some(event) = events.next_event() {
+//!         texts.push(event?.text().into_owned());
+//!     }
+//! }
+//! assert_eq!(texts, ["one", "two"]);
+//! # Ok::<(), stream_layer::TooLong>(())
+//! ```
+
+use std::{borrow::Cow, fmt};
+
+use bytes::Bytes;
+use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict};
+use http::response::Parts;
+use memchr::{memchr, memchr2};
+
+use crate::{Decoder, LAYER, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until};
+
+/// Cuts a stream of bytes into server-sent events.
+pub struct SseFramer {
+    max: usize,
+    /// The line that is not yet complete.
+    line: Vec<u8>,
+    data: Vec<u8>,
+    name: Vec<u8>,
+    /// Bytes of the event's complete lines.
+    size: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    /// A first line was read: no byte order mark can follow.
+    begun: bool,
+    /// The last line ended with CR at the end of what was fed: an LF that follows belongs to it.
+    after_cr: bool,
+    /// The event has lines.
+    lines: bool,
+    /// One of them is data.
+    data: bool,
+    /// The event was handed out, and makes room before the next.
+    given: bool,
+    /// An event was too long.
+    failed: bool,
+}
+
+impl SseFramer {
+    /// A framer that refuses an event of more than `max_event` bytes, line ends not counted.
+    #[must_use]
+    pub const fn new(max_event: usize) -> Self {
+        let state =
+            State { begun: false, after_cr: false, lines: false, data: false, given: false, failed: false };
+        Self { max: max_event, line: Vec::new(), data: Vec::new(), name: Vec::new(), size: 0, state }
+    }
+
+    /// Takes the next bytes of the stream. Read the events until there is none: what is not read is lost.
+    pub const fn feed<'a>(&'a mut self, bytes: &'a [u8]) -> SseEvents<'a> {
+        SseEvents { framer: self, rest: bytes }
+    }
+
+    /// The stream is over: gives what was left without the blank line that ends an event.
+    ///
+    /// The standard says to drop it; servers that forget the last line end would lose their `[DONE]`. Whoever takes
+    /// it should check that it is whole.
+    pub fn finish(&mut self) -> Option<SseEvent<'_>> {
+        self.make_room();
+        if self.state.failed {
+            return None;
+        }
+        let line = std::mem::take(&mut self.line);
+        self.take_line(&line);
+        self.state.lines.then(|| self.give(false))
+    }
+
+    fn make_room(&mut self) {
+        if self.state.given {
+            self.data.clear();
+            self.name.clear();
+            self.size = 0;
+            self.state = State { lines: false, data: false, given: false, ..self.state };
+        }
+    }
+
+    /// Whether the event and `more` bytes of its current line still fit.
+    fn check(&mut self, more: usize) -> Result<(), TooLong> {
+        if self.size.saturating_add(self.line.len()).saturating_add(more) <= self.max {
+            return Ok(());
+        }
+        self.state.failed = true;
+        Err(TooLong::new(self.max))
+    }
+
+    /// Takes a complete line; `true` when it ends an event.
+    fn take_line(&mut self, mut line: &[u8]) -> bool {
+        if !std::mem::replace(&mut self.state.begun, true) {
+            line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.state.lines;
+        }
+        self.size = self.size.saturating_add(line.len());
+        self.state.lines = true;
+        let (field, value) = match memchr(b':', line) {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &[][..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                if std::mem::replace(&mut self.state.data, true) {
+                    self.data.push(b'\n');
+                }
+                self.data.extend_from_slice(value);
+            }
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(value);
+            }
+            // Comments, ids, reconnection times, and what is not in the standard.
+            _ => {}
+        }
+        false
+    }
+
+    fn give(&mut self, terminated: bool) -> SseEvent<'_> {
+        self.state.given = true;
+        SseEvent { name: &self.name, data: self.state.data.then_some(self.data.as_slice()), terminated }
+    }
+}
+
+impl Default for SseFramer {
+    /// With a cap of [`MAX_EVENT`].
+    fn default() -> Self {
+        Self::new(MAX_EVENT)
+    }
+}
+
+impl fmt::Debug for SseFramer {
+    /// Without the content.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SseFramer")
+            .field("max_event", &self.max)
+            .field("buffered", &(self.line.len() + self.data.len() + self.name.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The events in what was fed; read them with [`next_event`](Self::next_event).
+#[must_use = "events that are not read are lost"]
+pub struct SseEvents<'a> {
+    framer: &'a mut SseFramer,
+    rest: &'a [u8],
+}
+
+impl SseEvents<'_> {
+    /// The next event; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    ///
+    /// When an event is longer than the cap. Nothing comes after it.
+    pub fn next_event(&mut self) -> Option<Result<SseEvent<'_>, TooLong>> {
+        let framer = &mut *self.framer;
+        framer.make_room();
+        if framer.state.failed {
+            return None;
+        }
+        loop {
+            if framer.state.after_cr && !self.rest.is_empty() {
+                framer.state.after_cr = false;
+                self.rest = self.rest.strip_prefix(b"\n").unwrap_or(self.rest);
+            }
+            let end = memchr2(b'\r', b'\n', self.rest);
+            if let Err(err) = framer.check(end.unwrap_or(self.rest.len())) {
+                framer.line = Vec::new();
+                framer.data = Vec::new();
+                return Some(Err(err));
+            }
+            let Some(end) = end else {
+                framer.line.extend_from_slice(self.rest);
+                self.rest = &[];
+                return None;
+            };
+            let (line, rest) = (&self.rest[..end], &self.rest[end + 1..]);
+            framer.state.after_cr = self.rest[end] == b'\r';
+            self.rest = rest;
+            let ends = if framer.line.is_empty() {
+                framer.take_line(line)
+            } else {
+                let mut whole = std::mem::take(&mut framer.line);
+                whole.extend_from_slice(line);
+                let ends = framer.take_line(&whole);
+                whole.clear();
+                framer.line = whole;
+                ends
+            };
+            if ends {
+                return Some(Ok(framer.give(true)));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SseEvents<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SseEvents").field("rest", &self.rest.len()).finish_non_exhaustive()
+    }
+}
+
+/// One event. A block of nothing but comments, such as a keepalive, is one without data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SseEvent<'a> {
+    name: &'a [u8],
+    data: Option<&'a [u8]>,
+    terminated: bool,
+}
+
+impl<'a> SseEvent<'a> {
+    /// The value of its `event` field; empty where it has none, which the standard calls `message`.
+    #[must_use]
+    pub const fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// Its `data` lines joined by LF; `None` where it has none.
+    #[must_use]
+    pub const fn data(&self) -> Option<&'a [u8]> {
+        self.data
+    }
+
+    /// Its data as text: empty where it has none, with replacement characters for what is not UTF-8.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.data().unwrap_or_default())
+    }
+
+    /// Whether the blank line that ends an event was there; it is missing only at the end of a stream.
+    #[must_use]
+    pub const fn is_terminated(&self) -> bool {
+        self.terminated
+    }
+}
+
+/// Server-sent events of which any with data is content.
+///
+/// Applies to successes whose content type is `text/event-stream`; everything else passes. A stream that ends without
+/// any data is a [`SoftKind::Empty`] failure.
+///
+/// ```
+/// use stream_layer::{AnyEvent, StreamLayer};
+///
+/// // A stream that must end with `data: [DONE]`, and that may say `event: error`.
+/// let layer = StreamLayer::new(AnyEvent::new().terminator("[DONE]").error_event("error"));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AnyEvent {
+    max_event: usize,
+    terminator: Option<&'static str>,
+    error_event: Option<&'static str>,
+}
+
+impl AnyEvent {
+    /// Without a terminator and error events, and with a cap of [`MAX_EVENT`] for one event.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { max_event: MAX_EVENT, terminator: None, error_event: None }
+    }
+
+    /// The data that ends the stream, such as `[DONE]`. A stream that ends without it was cut: a
+    /// [`SoftKind::Truncated`] failure.
+    #[must_use]
+    pub const fn terminator(mut self, data: &'static str) -> Self {
+        self.terminator = Some(data);
+        self
+    }
+
+    /// The name of events that report a failure of the server, such as `error`: a [`Class::Transient`] failure.
+    #[must_use]
+    pub const fn error_event(mut self, name: &'static str) -> Self {
+        self.error_event = Some(name);
+        self
+    }
+
+    /// The most bytes of one event.
+    #[must_use]
+    pub const fn max_event(mut self, bytes: usize) -> Self {
+        self.max_event = bytes;
+        self
+    }
+}
+
+impl Default for AnyEvent {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Req: ?Sized> Protocol<Req> for AnyEvent {
+    type Reader = Self;
+
+    fn request(&self, _: &Req) -> Self {
+        *self
+    }
+}
+
+impl Reader for AnyEvent {
+    type Decoder = AnyEventDecoder;
+
+    fn head(self, parts: &mut Parts, until: Until) -> Mode<AnyEventDecoder> {
+        let kind = parts.headers.get(http::header::CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
+        let prefix = b"text/event-stream";
+        let is_sse = kind.get(..prefix.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(prefix));
+        if !parts.status.is_success() || !is_sse {
+            return Mode::Pass;
+        }
+        let decoder =
+            AnyEventDecoder { framer: SseFramer::new(self.max_event), protocol: self, content: false };
+        Mode::Hold { decoder, until }
+    }
+}
+
+/// The decoder of [`AnyEvent`].
+#[derive(Debug)]
+pub struct AnyEventDecoder {
+    framer: SseFramer,
+    protocol: AnyEvent,
+    content: bool,
+}
+
+/// What one event means.
+enum Meaning {
+    Noise,
+    Content,
+    End,
+    Error,
+}
+
+impl AnyEvent {
+    fn meaning(&self, event: SseEvent<'_>) -> Meaning {
+        match event.data() {
+            _ if self.error_event.is_some_and(|name| event.name() == name.as_bytes()) => Meaning::Error,
+            None | Some([]) => Meaning::Noise,
+            Some(data) if self.terminator.is_some_and(|end| data.trim_ascii() == end.as_bytes()) => {
+                Meaning::End
+            }
+            Some(_) => Meaning::Content,
+        }
+    }
+}
+
+impl Decoder for AnyEventDecoder {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
+        let mut seen = Seen::default();
+        let mut events = self.framer.feed(bytes);
+        while let Some(event) = events.next_event() {
+            let event = match event {
+                Ok(event) => event,
+                Err(err) => {
+                    seen.fault = Some(err.into());
+                    break;
+                }
+            };
+            seen.events += 1;
+            match self.protocol.meaning(event) {
+                Meaning::Noise => {}
+                Meaning::Content => {
+                    seen.content = true;
+                    self.content = true;
+                }
+                Meaning::End if self.content => {
+                    seen.end = Some(Verdict::SUCCESS);
+                    break;
+                }
+                Meaning::End => {
+                    seen.fault = Some(empty());
+                    break;
+                }
+                Meaning::Error => {
+                    seen.fault = Some(reported());
+                    break;
+                }
+            }
+        }
+        seen
+    }
+
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
+        if matches!(end, End::Error(_)) {
+            return Ok(None);
+        }
+        let mut ended = self.protocol.terminator.is_none();
+        if let Some(event) = self.framer.finish() {
+            match self.protocol.meaning(event) {
+                Meaning::Noise => {}
+                Meaning::Content => self.content = true,
+                Meaning::End => ended = true,
+                Meaning::Error => return Err(reported()),
+            }
+        }
+        match (self.content, ended) {
+            (false, _) => Err(empty()),
+            (true, false) => Err(cut_short("the stream ended without its terminator")),
+            (true, true) => Ok(self.protocol.terminator.map(|_| Verdict::SUCCESS)),
+        }
+    }
+}
+
+fn reported() -> Fault {
+    Fault::new(Class::Transient, LAYER).with_message("the upstream reported an error in its stream")
+}
+
+/// The stream ended without any content: the request was fine, so the same one may work.
+pub(crate) fn empty() -> Fault {
+    let verdict = Verdict::soft(SoftKind::Empty).with_hint(Hint::Same);
+    Fault::with_verdict(verdict, LAYER).with_message("the stream ended without any content")
+}
+
+/// The stream ended too early: the request was fine, so the same one may work.
+pub(crate) fn cut_short(message: &'static str) -> Fault {
+    let verdict = Verdict::soft(SoftKind::Truncated).with_hint(Hint::Same);
+    Fault::with_verdict(verdict, LAYER).with_message(message)
+}
