@@ -69,7 +69,7 @@ pub struct Row {
 }
 
 /// Measures a service.
-pub fn measure<S>(name: &'static str, service: S) -> Row
+pub fn measure<S>(name: &'static str, service: &S) -> Row
 where
     S: Service<u64, Response = u64> + Clone + Send,
 {
@@ -83,7 +83,7 @@ where
         (0..RUNS).map(|_| run()).min().unwrap_or_default().as_nanos() as f64 / CALLS as f64
     };
     let ns1 = least(&|| timed(&mut service.clone(), &pending));
-    let ns2 = least(&|| together(&service, &pending));
+    let ns2 = least(&|| together(service, &pending));
     Row { name, ns1, ns2, allocs: allocated.count_total as f64 / 10_000.0, yields }
 }
 

@@ -55,16 +55,20 @@ fn ours() -> Result<Vec<Row>, BoxError> {
         Ok(ServiceBuilder::new().layer(retry()?).layer(counting().build()?).service(Echo::default()))
     };
     let fallback = |route| FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route));
-    let stack = FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route()?)).build()?;
+    let stack =
+        FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route()?)).build()?;
     Ok(vec![
-        measure("bare", Echo::default()),
-        measure("breaker closed", counting().build()?.layer(Echo::default())),
-        measure("breaker failing", counting().build()?.layer(Echo::failing(20))),
-        measure("breaker timed", breaker().slow_after(Duration::from_secs(4)).build()?.layer(Echo::default())),
-        measure("breaker refused", refused.layer(Echo::default())),
-        measure("retry", retry()?.layer(Echo::default())),
-        measure("fallback", fallback(Echo::default()).build()?.layer(Echo::default())),
-        measure("stack without a timeout", stack.layer(route()?)),
+        measure("bare", &Echo::default()),
+        measure("breaker closed", &counting().build()?.layer(Echo::default())),
+        measure("breaker failing", &counting().build()?.layer(Echo::failing(20))),
+        measure(
+            "breaker timed",
+            &breaker().slow_after(Duration::from_secs(4)).build()?.layer(Echo::default()),
+        ),
+        measure("breaker refused", &refused.layer(Echo::default())),
+        measure("retry", &retry()?.layer(Echo::default())),
+        measure("fallback", &fallback(Echo::default()).build()?.layer(Echo::default())),
+        measure("stack without a timeout", &stack.layer(route()?)),
     ])
 }
 
@@ -75,8 +79,8 @@ fn peers() -> Result<Vec<Row>, BoxError> {
         .map_err(|err| err.to_string())?;
     let retry = ServiceBuilder::new().retry(Budgeted::default()).service(Echo::default());
     Ok(vec![
-        measure("tower-resilience breaker closed", breaker.layer(Echo::default())),
-        measure("tower retry with its budget", retry),
+        measure("tower-resilience breaker closed", &breaker.layer(Echo::default())),
+        measure("tower retry with its budget", &retry),
     ])
 }
 
