@@ -1,17 +1,18 @@
 //! [`Budget`]: what there is, what is spent, and what is reserved for calls in flight.
 //!
 //! ```
-//! use budget_layer::{Budget, Line};
+//! use budget_layer::{BudgetLayer, Line, Snapshot};
 //!
-//! let budget = Budget::of_tokens(50_000);
+//! let layer = BudgetLayer::builder().tokens(50_000).build()?;
+//! let budget = layer.budget();
 //! assert_eq!((budget.limit(), budget.remaining(), budget.line()), (50_000, 50_000, Line::Open));
 //!
 //! // A session goes on after a restart with what it had spent before.
-//! let saved = budget.snapshot();
-//! let budget = Budget::of_tokens(0);
-//! budget.restore(&saved);
+//! budget.restore(&Snapshot { limit: 50_000, spent: 45_000, reserved: 0 });
+//! assert_eq!((budget.remaining(), budget.line()), (5_000, Line::Soft));
 //! budget.set_limit(80_000);
-//! assert_eq!(budget.remaining(), 80_000);
+//! assert_eq!((budget.remaining(), budget.line()), (35_000, Line::Open));
+//! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 
 use std::{fmt, sync::Arc};
@@ -49,12 +50,6 @@ pub struct Snapshot {
 }
 
 impl Budget {
-    /// A budget of so many tokens, with a soft line at 85 % and no closing reserve.
-    #[must_use]
-    pub fn of_tokens(limit: u64) -> Self {
-        Self::new(limit, Lines { soft_millionths: (SOFT_LINE * 1e6) as u32, closing_reserve: 0 })
-    }
-
     pub(crate) fn new(limit: u64, lines: Lines) -> Self {
         Self(Arc::new(Account::new(limit, lines)))
     }

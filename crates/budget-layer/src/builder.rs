@@ -38,11 +38,7 @@ const SESSION: u64 = 50_000;
 #[derive(Clone)]
 #[must_use]
 pub struct BudgetBuilder<K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
-    name: Arc<str>,
-    limit: u64,
-    soft_line: f64,
-    closing_reserve: u64,
-    max_keys: usize,
+    budgets: Budgets,
     cut_in_full: bool,
     keyed: K,
     estimator: E,
@@ -50,14 +46,21 @@ pub struct BudgetBuilder<K = OneForAll, E = FromRequest, R = AllPass, C = ByResp
     classify: C,
 }
 
+/// What is set of the budgets themselves; `None` is the default.
+#[derive(Clone, Debug, Default)]
+struct Budgets {
+    name: Option<Arc<str>>,
+    tokens: Option<u64>,
+    soft_line: Option<f64>,
+    closing_reserve: Option<u64>,
+    max_keys: Option<usize>,
+    shared: Option<Ledger>,
+}
+
 impl BudgetBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            name: "session".into(),
-            limit: SESSION,
-            soft_line: SOFT_LINE,
-            closing_reserve: 0,
-            max_keys: DEFAULT_KEYS,
+            budgets: Budgets::default(),
             cut_in_full: false,
             keyed: OneForAll,
             estimator: FromRequest::new(),
@@ -70,36 +73,36 @@ impl BudgetBuilder {
 /// The same builder with one of its parts replaced.
 macro_rules! with {
     ($this:ident, $($part:ident: $value:expr),+) => {{
-        let Self { name, limit, soft_line, closing_reserve, max_keys, cut_in_full, .. } = $this;
-        BudgetBuilder { name, limit, soft_line, closing_reserve, max_keys, cut_in_full, $($part: $value),+ }
+        let Self { budgets, cut_in_full, .. } = $this;
+        BudgetBuilder { budgets, cut_in_full, $($part: $value),+ }
     }};
 }
 
 impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// What the budgets are called: the target of denials, and the label of events. Default `session`. Not a key.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = name.into();
+        self.budgets.name = Some(name.into());
         self
     }
 
     /// The limit of each budget, in tokens; 0 denies every call. Default 50 000. A single budget's can be changed while it runs:
     /// [`Budget::set_limit`](crate::Budget::set_limit).
     pub fn tokens(mut self, limit: u64) -> Self {
-        self.limit = limit;
+        self.budgets.tokens = Some(limit);
         self
     }
 
     /// At which share of the limit, without the closing reserve, calls are restricted: 0 to 1. Default 0.85. Reservations of
     /// calls in flight count as used.
     pub fn soft_line(mut self, share: f64) -> Self {
-        self.soft_line = share;
+        self.budgets.soft_line = Some(share);
         self
     }
 
     /// Keeps the last part of the limit, in tokens, for calls that are marked [`Mark::Final`](failsoft_core::Mark::Final): the
     /// one in which a session concludes. Such calls also pass the soft line. Default 0; must be less than the limit.
     pub fn closing_reserve(mut self, tokens: u64) -> Self {
-        self.closing_reserve = tokens;
+        self.budgets.closing_reserve = Some(tokens);
         self
     }
 
@@ -107,7 +110,14 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// that has spent something or has a limit of its own; when none can go, the calls of new keys are denied. See
     /// [`Ledger::close`].
     pub fn max_keys(mut self, keys: usize) -> Self {
-        self.max_keys = keys;
+        self.budgets.max_keys = Some(keys);
+        self
+    }
+
+    /// Charges the budgets of another layer, with their limits, their lines and their name: what a session's model uses and what
+    /// its tools use is then one sum. Default: budgets of its own.
+    pub fn ledger(mut self, ledger: Ledger) -> Self {
+        self.budgets.shared = Some(ledger);
         self
     }
 
@@ -171,18 +181,8 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     ///
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<BudgetLayer<K, E, R, C>, ConfigError> {
-        ConfigError::check_range(BUILDER, "soft_line", self.soft_line, 0.0, 1.0)?;
-        if self.max_keys == 0 {
-            return Err(ConfigError::new(BUILDER, "max_keys", 0, "at least 1"));
-        }
-        if self.closing_reserve > 0 && self.closing_reserve >= self.limit {
-            let expected = format_args!("less than `tokens`, {}", self.limit);
-            return Err(ConfigError::new(BUILDER, "closing_reserve", self.closing_reserve, expected));
-        }
-        let soft_millionths = (self.soft_line * 1e6).round() as u32;
-        let lines = Lines { soft_millionths, closing_reserve: self.closing_reserve };
         Ok(BudgetLayer {
-            ledger: Ledger::new(self.name, self.limit, lines, self.max_keys),
+            ledger: self.budgets.build()?,
             cut_in_full: self.cut_in_full,
             keyed: self.keyed,
             estimator: self.estimator,
@@ -192,14 +192,50 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     }
 }
 
+impl Budgets {
+    fn build(self) -> Result<Ledger, ConfigError> {
+        if let Some(shared) = &self.shared {
+            return self.nothing_set().map(|()| shared.clone());
+        }
+        let limit = self.tokens.unwrap_or(SESSION);
+        let soft_line = self.soft_line.unwrap_or(SOFT_LINE);
+        ConfigError::check_range(BUILDER, "soft_line", soft_line, 0.0, 1.0)?;
+        let max_keys = self.max_keys.unwrap_or(DEFAULT_KEYS);
+        if max_keys == 0 {
+            return Err(ConfigError::new(BUILDER, "max_keys", 0, "at least 1"));
+        }
+        let closing_reserve = self.closing_reserve.unwrap_or(0);
+        if closing_reserve > 0 && closing_reserve >= limit {
+            let expected = format_args!("less than `tokens`, {limit}");
+            return Err(ConfigError::new(BUILDER, "closing_reserve", closing_reserve, expected));
+        }
+        let name = self.name.unwrap_or_else(|| "session".into());
+        let lines = Lines { soft_millionths: (soft_line * 1e6).round() as u32, closing_reserve };
+        Ok(Ledger::new(name, limit, lines, max_keys))
+    }
+
+    /// The budgets of another layer are as they are.
+    fn nothing_set(&self) -> Result<(), ConfigError> {
+        let set = [
+            ("name", self.name.as_ref().map(ToString::to_string)),
+            ("tokens", self.tokens.map(|tokens| tokens.to_string())),
+            ("soft_line", self.soft_line.map(|share| share.to_string())),
+            ("closing_reserve", self.closing_reserve.map(|tokens| tokens.to_string())),
+            ("max_keys", self.max_keys.map(|keys| keys.to_string())),
+        ];
+        match set.into_iter().find_map(|(field, value)| Some((field, value?))) {
+            None => Ok(()),
+            Some((field, value)) => {
+                Err(ConfigError::new(BUILDER, field, value, "nothing, beside the `ledger` of another layer"))
+            }
+        }
+    }
+}
+
 impl<K, E, R, C> fmt::Debug for BudgetBuilder<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BudgetBuilder")
-            .field("name", &self.name)
-            .field("tokens", &self.limit)
-            .field("soft_line", &self.soft_line)
-            .field("closing_reserve", &self.closing_reserve)
-            .field("max_keys", &self.max_keys)
+            .field("budgets", &self.budgets)
             .field("charge_cut_in_full", &self.cut_in_full)
             .finish_non_exhaustive()
     }

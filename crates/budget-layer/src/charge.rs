@@ -111,7 +111,7 @@ impl Bill {
         if std::mem::replace(&mut state.settled, true) {
             return;
         }
-        let ended = state.ended.unwrap_or(Ended::after(&Verdict::CANCELLED));
+        let ended = state.ended.unwrap_or(Ended::CANCELLED);
         let mut cost = cost(&self.estimate, usage, silent, ended, self.cut_in_full);
         let told_already = state.late.min(cost.guessed);
         cost.tokens -= told_already;

@@ -13,6 +13,8 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    pub(crate) const CANCELLED: Self = Self { outcome: Outcome::Cancelled, turned_down: false };
+
     /// At the end of a body, or without one being seen: something may have been spent.
     pub(crate) fn after(verdict: &Verdict) -> Self {
         Self { outcome: verdict.class().into(), turned_down: false }
@@ -98,7 +100,7 @@ mod tests {
 
     const ESTIMATE: Estimate = Estimate::parts(10, 100);
     const GOOD: Ended = Ended { outcome: Outcome::Success, turned_down: false };
-    const DROPPED: Ended = Ended { outcome: Outcome::Cancelled, turned_down: false };
+    const DROPPED: Ended = Ended::CANCELLED;
 
     fn usage(input: Option<u64>, output: Option<u64>) -> Usage {
         Usage { input, output, ..Usage::default() }

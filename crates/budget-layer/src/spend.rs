@@ -1,14 +1,15 @@
 //! [`Spend`]: what was spent on what.
 //!
 //! ```
-//! use budget_layer::{Budget, Outcome};
+//! use budget_layer::{BudgetLayer, Outcome};
 //!
-//! let spend = Budget::of_tokens(50_000).spend();
+//! let spend = BudgetLayer::builder().build()?.budget().spend();
 //! assert_eq!((spend.spent(), spend.calls(), spend.unknown()), (0, 0, 0));
 //! for (outcome, tally) in spend.outcomes() {
 //!     assert_eq!((tally.calls, tally.spent), (0, 0), "{outcome}");
 //! }
 //! assert_eq!(spend.of(Outcome::Cancelled).spent, 0);
+//! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 
 use std::fmt;

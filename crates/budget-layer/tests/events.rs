@@ -1,5 +1,7 @@
 //! What is told, and how often. Nothing of a key or a request is in it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails ends here")]
+
 mod common;
 
 use std::{
@@ -88,7 +90,10 @@ fn a_crossing_is_told_once_and_a_key_never() {
     assert_eq!(told.count("failsoft_budget_keys_full"), 1);
     drop(guard);
     let told = told.0.lock().unwrap();
-    assert!(told.iter().all(|(name, text)| name.starts_with("failsoft_") && !text.contains("secret")), "{told:?}");
+    assert!(
+        told.iter().all(|(name, text)| name.starts_with("failsoft_") && !text.contains("secret")),
+        "{told:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Real sockets: axum as the provider, reqwest as the client, and clients that hang up.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails ends here")]
 #![cfg(feature = "reqwest-013")]
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 use axum::{Router, body::Body, extract::State, routing::post};
 use budget_layer::{BudgetLayer, Estimate, Estimator, Outcome};
 use bytes::Bytes;
-use failsoft_core::{BoxError, Call, End, Guard, Judge, Seen, Slot, Usage, Verdict, Watch};
+use failsoft_core::{Call, End, Guard, Judge, Seen, Slot, Usage, Verdict, Watch};
 use futures_util::stream;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -118,16 +119,17 @@ macro_rules! service {
         $layer.layer(service_fn(move |request: reqwest::Request| {
             let (client, slot) = (client.clone(), Call::slot());
             async move {
-                let response = client.execute(request).await.map_err(BoxError::from)?;
+                let response = client.execute(request).await?;
                 let reader = ReadUsage { slot, line: Vec::new(), seen: 0 };
-                Ok::<_, BoxError>(Watch::<reqwest::Response>::follow(reader, response, NoGuard))
+                Ok::<_, reqwest::Error>(Watch::<reqwest::Response>::follow(reader, response, NoGuard))
             }
         }))
     }};
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_third_of_the_clients_hanging_up_the_ledger_is_the_bill_and_at_least_the_bill_of_what_was_cut() {
+async fn with_a_third_of_the_clients_hanging_up_the_ledger_is_the_bill_and_at_least_the_bill_of_what_was_cut()
+{
     const CALLS: u64 = 90;
     let (url, bill) = provider().await;
     let client = reqwest::Client::new();
@@ -159,7 +161,9 @@ async fn with_a_third_of_the_clients_hanging_up_the_ledger_is_the_bill_and_at_le
     assert_eq!((budget.reserved(), spend.calls()), (0, CALLS), "each settled once");
     assert_eq!((spend.of(Outcome::Success).calls, spend.of(Outcome::Cancelled).calls), (60, 30));
     let bill = bill.lock().unwrap();
-    let billed = |cut: bool| bill.iter().filter(|(id, _)| (*id % 3 == 0) == cut).map(|(_, tokens)| tokens).sum::<u64>();
+    let billed = |cut: bool| {
+        bill.iter().filter(|(id, _)| (*id % 3 == 0) == cut).map(|(_, tokens)| tokens).sum::<u64>()
+    };
     assert_eq!(spend.of(Outcome::Success).spent, billed(false));
     assert!(spend.of(Outcome::Cancelled).spent >= billed(true));
 }

@@ -1,5 +1,7 @@
 //! What a call counts for, and when: at the end of its body, at an error, when it is dropped; once.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails ends here")]
+
 mod common;
 
 use std::{
@@ -25,7 +27,8 @@ impl Estimator<Request> for Parts {
 }
 
 type Pending = Spawn<std::pin::Pin<Box<dyn Future<Output = Result<Response2, BoxError>> + Send>>>;
-type Response2 = http::Response<failsoft_core::Watched<Answer, failsoft_core::BodyJudge, budget_layer::Charge>>;
+type Response2 =
+    http::Response<failsoft_core::Watched<Answer, failsoft_core::BodyJudge, budget_layer::Charge>>;
 
 /// One call in flight.
 struct One {
@@ -35,7 +38,8 @@ struct One {
 }
 
 fn one() -> One {
-    let (layer, model) = (BudgetLayer::builder().tokens(1_000).estimator(Parts).build().unwrap(), Model::new());
+    let (layer, model) =
+        (BudgetLayer::builder().tokens(1_000).estimator(Parts).build().unwrap(), Model::new());
     let budget = layer.budget().clone();
     let mut future: Pending = spawn(Box::pin(layer.layer(model.clone()).oneshot(request())));
     assert_pending!(future.poll());
@@ -349,7 +353,8 @@ async fn a_call_that_uses_more_than_its_estimate_is_booked_in_full_and_the_next_
 #[tokio::test(start_paused = true)]
 async fn a_call_cancelled_by_a_timeout_outside_is_settled() {
     let layer = BudgetLayer::builder().tokens(200).estimate_fixed(110).build().unwrap();
-    let service = layer.layer(Model::new());
+    let model = Model::new();
+    let service = layer.layer(model.clone());
     assert!(tokio::time::timeout(Duration::from_secs(1), service.oneshot(request())).await.is_err());
     assert_eq!(standing(layer.budget(), Outcome::Cancelled), (110, 0, 1));
 }

@@ -114,11 +114,13 @@ impl Service<Request> for Model {
 }
 
 /// A body of steps, with the slot of whoever reads it.
+#[derive(Debug)]
 pub struct Answer {
     steps: VecDeque<Step>,
     slot: Option<Slot>,
 }
 
+#[derive(Debug)]
 pub enum Step {
     /// A piece of text, after which the reader knows this much.
     Told(Usage),
