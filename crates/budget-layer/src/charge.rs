@@ -160,3 +160,52 @@ impl Drop for Bill {
         self.settle(&Usage::default(), 1);
     }
 }
+
+#[cfg(all(test, not(failsoft_loom)))]
+mod tests {
+    use super::*;
+    use crate::account::Lines;
+
+    fn bill() -> (Arc<Bill>, Budget) {
+        let lines = Lines { soft_millionths: 1_000_000, closing_reserve: 0 };
+        let ledger = Ledger::new("session".into(), 1_000, lines, 1);
+        let (budget, estimate) = (ledger.unkeyed().clone(), Estimate::whole(100));
+        assert!(budget.account().reserve(estimate.total(), false, || true).is_ok());
+        let state = Mutex::default();
+        let bill = Bill { ledger, budget: budget.clone(), estimate, cut_in_full: false, state };
+        (Arc::new(bill), budget)
+    }
+
+    fn tokens(output: u64) -> Usage {
+        Usage { output: Some(output), ..Usage::default() }
+    }
+
+    #[test]
+    fn late_usage_that_overtakes_the_settling_counts_against_the_guess_too() {
+        let silent = Closing::Settled { usage: Usage::default(), unknown: 1 };
+        for (late, spent) in [(30, 100), (130, 130)] {
+            let (bill, budget) = bill();
+            bill.close(Closing::Late { usage: tokens(late) });
+            bill.close(silent);
+            assert_eq!((budget.spent(), budget.reserved()), (spent, 0));
+        }
+        // What was said is no guess.
+        let (bill, budget) = bill();
+        bill.close(Closing::Late { usage: tokens(30) });
+        bill.close(Closing::Settled { usage: Usage { input: Some(1), ..tokens(2) }, unknown: 0 });
+        assert_eq!(budget.spent(), 33);
+    }
+
+    #[test]
+    fn a_bill_is_settled_once_whoever_asks_and_when_nobody_does() {
+        let (bill, budget) = bill();
+        let settled = Closing::Settled { usage: Usage { input: Some(1), ..tokens(2) }, unknown: 0 };
+        bill.close(settled);
+        bill.close(settled);
+        drop(bill);
+        assert_eq!((budget.spent(), budget.spend().calls()), (3, 1));
+        let (bill, budget) = self::bill();
+        drop(bill);
+        assert_eq!((budget.spent(), budget.reserved(), budget.spend().calls()), (100, 0, 1));
+    }
+}
