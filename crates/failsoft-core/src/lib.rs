@@ -20,6 +20,7 @@
 //! | bound a call and see its steps | [`Call`], [`Trail`] |
 //! | send a request again | [`Replay`], [`Repeat`], [`Backoff`] |
 //! | choose between targets | [`Health`] |
+//! | keep state for each key in bounded memory | [`KeyMap`] |
 //! | judge a text that should be JSON | `json` (feature `json`) |
 //!
 //! # Features
@@ -51,6 +52,7 @@ mod http;
 mod insight;
 #[cfg(feature = "json")]
 pub mod json;
+mod key_map;
 mod ledger;
 mod observation;
 mod replay;
@@ -86,6 +88,7 @@ pub use self::{
     fault::{Fault, FaultDetails},
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, ToolCall},
+    key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
     ledger::{Closer, Closing, Slot},
     observation::Observation,
     replay::{Auto, Cloned, Once, Repeat, Replay},

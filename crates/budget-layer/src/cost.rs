@@ -1,0 +1,192 @@
+//! What a call counts for, from its estimate and from what its attempts said. Pure.
+
+use failsoft_core::{Class, Usage, Verdict};
+
+use crate::{Estimate, Outcome};
+
+/// How a call ended, as far as its cost depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    /// The last attempt was turned down before it cost anything.
+    pub(crate) turned_down: bool,
+}
+
+impl Ended {
+    pub(crate) const CANCELLED: Self = Self { outcome: Outcome::Cancelled, turned_down: false };
+
+    /// At the end of a body, or without one being seen: something may have been spent.
+    pub(crate) fn after(verdict: &Verdict) -> Self {
+        Self { outcome: verdict.class().into(), turned_down: false }
+    }
+
+    /// Before any body: by the response's head, or by an error.
+    pub(crate) fn before_body(verdict: &Verdict, status: Option<u16>) -> Self {
+        Self { outcome: verdict.class().into(), turned_down: is_turned_down(verdict, status) }
+    }
+}
+
+/// Providers charge nothing for what they turn down. A gateway's timeout says nothing of the provider behind it, and a lost
+/// connection nothing of the work that had begun.
+fn is_turned_down(verdict: &Verdict, status: Option<u16>) -> bool {
+    match verdict.class() {
+        _ if verdict.is_unsent() => true,
+        Class::RateLimited
+        | Class::Overloaded
+        | Class::Quota
+        | Class::Auth
+        | Class::ModelNotFound
+        | Class::ContextLength
+        | Class::Invalid => true,
+        Class::Transient => status.is_some_and(|status| status >= 400 && !matches!(status, 408 | 504 | 524)),
+        _ => false,
+    }
+}
+
+/// What a call counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) tokens: u64,
+    /// How much of it is the estimate of attempts that said nothing.
+    pub(crate) guessed: u64,
+    /// Whether an estimate stands in for anything.
+    pub(crate) unknown: bool,
+}
+
+/// Adds up what the attempts said, with the estimate for what they did not say.
+///
+/// `silent` attempts ended without a word. Where no attempt was even opened, nobody reads answers: then the estimate
+/// stands for the whole call.
+pub(crate) fn cost(estimate: &Estimate, usage: &Usage, silent: u32, ended: Ended, cut_in_full: bool) -> Cost {
+    let nobody_spoke = usage.is_unknown();
+    let silent = match silent {
+        0 if nobody_spoke => 1,
+        silent => silent,
+    };
+    let silent = silent.saturating_sub(u32::from(nobody_spoke && ended.turned_down));
+    let guessed = estimate.total().saturating_mul(u64::from(silent));
+    let (said, partly) = if nobody_spoke { (0, false) } else { said(estimate, usage, ended, cut_in_full) };
+    Cost { tokens: said.saturating_add(guessed), guessed, unknown: silent > 0 || partly }
+}
+
+/// What the attempts said, and whether the estimate had to stand in for a part.
+fn said(estimate: &Estimate, usage: &Usage, ended: Ended, cut_in_full: bool) -> (u64, bool) {
+    let (input, output) = (usage.total_input(), usage.total_output());
+    let knows_input = usage.input.or(usage.cache_read).or(usage.cache_write).is_some();
+    let knows_output = usage.output.or(usage.reasoning).is_some();
+    let sum = match (knows_input, knows_output, estimate.split()) {
+        (true, true, _) => usage.total(),
+        (_, _, None) => usage.total().max(estimate.total()),
+        (_, false, Some((_, estimated))) => input.saturating_add(estimated),
+        (false, true, Some((estimated, _))) => estimated.saturating_add(output),
+    };
+    let is_cut = matches!(
+        ended.outcome,
+        Outcome::Cancelled | Outcome::Transient | Outcome::Timeout | Outcome::Unknown
+    );
+    if cut_in_full && is_cut && !ended.turned_down {
+        return (sum.max(estimate.total()), true);
+    }
+    (sum, !(knows_input && knows_output))
+}
+
+#[cfg(all(test, not(failsoft_loom)))]
+mod tests {
+    use std::io;
+
+    use failsoft_core::Denier;
+
+    use super::*;
+
+    const ESTIMATE: Estimate = Estimate::parts(10, 100);
+    const GOOD: Ended = Ended { outcome: Outcome::Success, turned_down: false };
+    const DROPPED: Ended = Ended::CANCELLED;
+
+    fn usage(input: Option<u64>, output: Option<u64>) -> Usage {
+        Usage { input, output, ..Usage::default() }
+    }
+
+    fn tokens(usage: &Usage, silent: u32, ended: Ended) -> (u64, bool) {
+        let cost = cost(&ESTIMATE, usage, silent, ended, false);
+        (cost.tokens, cost.unknown)
+    }
+
+    #[test]
+    fn what_was_said_counts_with_all_buckets() {
+        assert_eq!(tokens(&usage(Some(9), Some(12)), 0, GOOD), (21, false));
+        // G94: disjoint buckets, each counted once.
+        let cached = Usage {
+            cache_read: Some(70),
+            cache_write: Some(5),
+            reasoning: Some(4),
+            ..usage(Some(1), Some(2))
+        };
+        assert_eq!(tokens(&cached, 0, GOOD), (82, false));
+    }
+
+    // G96, V-H6
+    #[test]
+    fn a_call_that_says_nothing_keeps_its_estimate_and_an_explicit_zero_is_honoured() {
+        assert_eq!(tokens(&usage(None, None), 0, GOOD), (110, true));
+        assert_eq!(tokens(&usage(None, None), 1, GOOD), (110, true));
+        assert_eq!(tokens(&usage(Some(0), Some(0)), 0, GOOD), (0, false));
+    }
+
+    // G97, V-H4
+    #[test]
+    fn a_dropped_call_counts_the_input_and_the_output_that_was_seen() {
+        assert_eq!(tokens(&usage(None, Some(30)), 0, DROPPED), (40, true));
+        assert_eq!(tokens(&usage(Some(7), None), 0, DROPPED), (107, true));
+        assert_eq!(tokens(&usage(None, None), 1, DROPPED), (110, true));
+        let cost = |output| cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true).tokens;
+        assert_eq!((cost(30), cost(300)), (110, 307), "in full, but never less than what was seen");
+    }
+
+    #[test]
+    fn an_estimate_of_the_whole_stands_in_where_a_part_is_missing() {
+        let whole = Estimate::whole(50);
+        let cost = |usage| cost(&whole, &usage, 0, DROPPED, false).tokens;
+        assert_eq!([cost(usage(None, Some(30))), cost(usage(Some(70), None))], [50, 70]);
+        assert_eq!(cost(usage(Some(1), Some(2))), 3);
+    }
+
+    // G99
+    #[test]
+    fn silent_attempts_add_the_estimate_to_what_the_others_said() {
+        assert_eq!(tokens(&usage(Some(9), Some(1)), 2, GOOD), (230, true));
+    }
+
+    #[test]
+    fn what_was_turned_down_costs_nothing() {
+        let down = |class: Class, status| Ended::before_body(&Verdict::of(class), status);
+        for ended in [
+            down(Class::RateLimited, Some(429)),
+            down(Class::Transient, Some(500)),
+            down(Class::Invalid, Some(400)),
+            down(Class::Denied(Denier::Circuit), None),
+            Ended::before_body(&Verdict::of_error(&io::Error::from(io::ErrorKind::ConnectionRefused)), None),
+        ] {
+            assert_eq!(tokens(&usage(None, None), 0, ended), (0, false), "{ended:?}");
+            assert_eq!(tokens(&usage(None, None), 1, ended), (0, false), "{ended:?}");
+            assert_eq!(
+                tokens(&usage(None, None), 2, ended),
+                (110, true),
+                "of two, one may have cost something"
+            );
+        }
+        for ended in [
+            down(Class::Transient, Some(504)),
+            down(Class::Transient, None),
+            down(Class::Unknown, None),
+            Ended::after(&Verdict::of(Class::Overloaded)),
+        ] {
+            assert_eq!(tokens(&usage(None, None), 0, ended), (110, true), "{ended:?}");
+        }
+    }
+
+    #[test]
+    fn sums_saturate() {
+        let cost = cost(&Estimate::parts(u64::MAX, u64::MAX), &usage(Some(u64::MAX), None), 9, GOOD, false);
+        assert_eq!(cost.tokens, u64::MAX);
+    }
+}

@@ -1,0 +1,187 @@
+//! [`Estimate`]: what a call may cost, before it is made.
+//!
+//! The estimate is reserved, so calls that run at once cannot spend together what is there once. The closer it is from
+//! above, the better: while no call uses more than its estimate, nothing is ever overspent.
+//!
+//! ```
+//! use budget_layer::{Estimate, Estimator};
+//!
+//! /// Knows its own requests.
+//! #[derive(Clone)]
+//! struct ByWords;
+//!
+//! impl Estimator<String> for ByWords {
+//!     fn estimate(&self, request: &String) -> Estimate {
+//!         Estimate::parts(2 * request.split(' ').count() as u64, 300)
+//!     }
+//! }
+//!
+//! assert_eq!(ByWords.estimate(&"what is the weather".to_owned()).total(), 308);
+//! ```
+
+#[cfg(feature = "http")]
+mod from_request;
+#[cfg(feature = "http")]
+mod text;
+
+use std::fmt;
+
+#[cfg(feature = "http")]
+pub use self::text::estimate_text;
+
+/// Tokens that a call may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The prompt's part, where it is known apart.
+    input: Option<u64>,
+    total: u64,
+}
+
+impl Estimate {
+    /// An estimate of the whole only. Where a call tells its input but not its output, or the other way round, it
+    /// counts for the larger of that and the estimate.
+    #[must_use]
+    pub const fn whole(tokens: u64) -> Self {
+        Self { input: None, total: tokens }
+    }
+
+    /// An estimate of the prompt and of the answer. Where a call tells one of them, the estimate stands in for the
+    /// other.
+    #[must_use]
+    pub const fn parts(input: u64, output: u64) -> Self {
+        Self { input: Some(input), total: input.saturating_add(output) }
+    }
+
+    /// What is reserved.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The prompt's part and the answer's, where they are known apart.
+    #[must_use]
+    pub fn split(&self) -> Option<(u64, u64)> {
+        self.input.map(|input| (input, self.total.saturating_sub(input)))
+    }
+}
+
+impl From<u64> for Estimate {
+    fn from(tokens: u64) -> Self {
+        Self::whole(tokens)
+    }
+}
+
+/// Estimates what a request may cost.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot estimate the request `{Req}`",
+    note = "`FromRequest`, the default, reads `http::Request` and `reqwest::Request` (feature `reqwest-013`); for other \
+            requests call `.estimate(|request: &{Req}| …)` or `.estimate_fixed(…)`, or implement `Estimator`"
+)]
+pub trait Estimator<Req> {
+    /// What it may cost. Counted as at least 1 token.
+    fn estimate(&self, request: &Req) -> Estimate;
+}
+
+/// The same for every call, see [`BudgetBuilder::estimate_fixed`](crate::BudgetBuilder::estimate_fixed).
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed(pub(crate) Estimate);
+
+impl<Req> Estimator<Req> for Fixed {
+    fn estimate(&self, _: &Req) -> Estimate {
+        self.0
+    }
+}
+
+/// A function of the request, see [`BudgetBuilder::estimate`](crate::BudgetBuilder::estimate).
+#[derive(Clone, Copy)]
+pub struct EstimateFn<F>(F);
+
+impl<F> EstimateFn<F> {
+    pub(crate) const fn new(estimate: F) -> Self {
+        Self(estimate)
+    }
+}
+
+impl<Req, F: Fn(&Req) -> u64> Estimator<Req> for EstimateFn<F> {
+    fn estimate(&self, request: &Req) -> Estimate {
+        Estimate::whole((self.0)(request))
+    }
+}
+
+impl<F> fmt::Debug for EstimateFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EstimateFn")
+    }
+}
+
+/// Reads the request itself: the default.
+///
+/// For a body in memory the prompt counts by its characters (a token for 4 of ASCII, for 2 of other alphabets, for each
+/// CJK character), and the answer by `max_tokens` and its other names, times `n`. A body that is streamed counts by its
+/// announced length. In memory are `reqwest::Body` made of bytes, and for `http::Request` the bodies
+/// `http_body_util::Full<Bytes>` and `String`.
+///
+/// ```
+/// use budget_layer::{Estimator, FromRequest};
+///
+/// let request = http::Request::new(r#"{"max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}"#.to_owned());
+/// let (input, output) = FromRequest::new().estimate(&request).split().unwrap();
+/// assert_eq!((input, output), (18, 100));
+///
+/// // Nothing says how long the answer may be: 1 000 tokens.
+/// let request = http::Request::new(r#"{"messages": []}"#.to_owned());
+/// assert_eq!(FromRequest::new().estimate(&request).total(), 4 + 1_000);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "http"), allow(dead_code))]
+pub struct FromRequest {
+    default_output: u64,
+    max_input: u64,
+    max_output: u64,
+    unknown: u64,
+}
+
+impl FromRequest {
+    /// Starts from the defaults.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { default_output: 1_000, max_input: 200_000, max_output: 8_192, unknown: 500 }
+    }
+
+    /// The answer's part where the request sets no limit. Default 1 000 tokens: providers' own limits, up to 64 000, would
+    /// block a session for nothing.
+    #[must_use]
+    pub const fn default_output(mut self, tokens: u64) -> Self {
+        self.default_output = tokens;
+        self
+    }
+
+    /// The answer's part is never more than this, whatever the request says. Default 8 192 tokens. A model that really
+    /// writes more is booked with what it wrote.
+    #[must_use]
+    pub const fn max_output(mut self, tokens: u64) -> Self {
+        self.max_output = tokens;
+        self
+    }
+
+    /// The prompt's part is never more than this. Default 200 000 tokens.
+    #[must_use]
+    pub const fn max_input(mut self, tokens: u64) -> Self {
+        self.max_input = tokens;
+        self
+    }
+
+    /// The whole where the request has no body, or none whose length is known, as many calls of tools. Default 500
+    /// tokens.
+    #[must_use]
+    pub const fn unknown(mut self, tokens: u64) -> Self {
+        self.unknown = tokens;
+        self
+    }
+}
+
+impl Default for FromRequest {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,127 @@
+//! [`Ledger`]: the budgets of a layer, by their keys, and what they spent.
+//!
+//! ```
+//! use budget_layer::BudgetLayer;
+//!
+//! let layer = BudgetLayer::builder().tokens(10_000).key_fn(|request: &http::Request<()>| request.uri().path().to_owned()).build()?;
+//! let ledger = layer.ledger();
+//! assert!(ledger.budget("/session/7").is_none(), "nothing was called");
+//!
+//! // Before the first call: state from elsewhere, or a limit of its own.
+//! let budget = ledger.open("/session/7")?;
+//! budget.set_limit(90_000);
+//! assert_eq!(ledger.budget("/session/7").map(|budget| budget.limit()), Some(90_000));
+//!
+//! // When the session is over, its place is free for another.
+//! let state = ledger.close("/session/7").expect("it was open");
+//! assert_eq!((state.spent, ledger.len()), (0, 0));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+
+use std::{fmt, sync::Arc};
+
+use failsoft_core::{KeyMap, KeysFull};
+
+use crate::{
+    Budget, Snapshot, Spend,
+    account::{Account, Lines},
+};
+
+/// A handle on all budgets of a layer; clones are the same ledger.
+#[derive(Clone)]
+pub struct Ledger(Arc<Budgets>);
+
+struct Budgets {
+    name: Arc<str>,
+    limit: u64,
+    lines: Lines,
+    /// The budget of calls without a key.
+    one: Budget,
+    keyed: KeyMap<Arc<str>, Account>,
+}
+
+impl Ledger {
+    pub(crate) fn new(name: Arc<str>, limit: u64, lines: Lines, max_keys: usize) -> Self {
+        let (one, keyed) = (Budget::new(limit, lines), KeyMap::refusing(max_keys));
+        Self(Arc::new(Budgets { name, limit, lines, one, keyed }))
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.0.name
+    }
+
+    /// The budget of calls without a key: all calls, where the layer has no key function.
+    #[must_use]
+    pub fn unkeyed(&self) -> &Budget {
+        &self.0.one
+    }
+
+    /// The budget of a key, if there is one.
+    #[must_use]
+    pub fn budget(&self, key: &str) -> Option<Budget> {
+        self.0.keyed.get(key).map(Budget::from_account)
+    }
+
+    /// The budget of a key, made with the layer's limit where there is none.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another key: all that are there have spent something, have a limit of their own, or
+    /// are in use.
+    pub fn open(&self, key: impl Into<Arc<str>>) -> Result<Budget, KeysFull> {
+        let made = || Account::new(self.0.limit, self.0.lines);
+        self.0.keyed.get_or_insert_with(key.into(), made).map(Budget::from_account)
+    }
+
+    /// Forgets a key and gives its last state. A session that has spent something is kept until this is called. Calls in flight go on
+    /// and are settled into handles that are still held, but no longer into this ledger.
+    pub fn close(&self, key: &str) -> Option<Snapshot> {
+        self.0.keyed.remove(key).map(|account| Budget::from_account(account).snapshot())
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.keyed.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.keyed.is_empty()
+    }
+
+    /// How often a new key was denied because there was no room.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.0.keyed.turned_away()
+    }
+
+    /// All keys with their budgets, in no order. This looks at everything.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(Arc<str>, Budget)> {
+        let entries = self.0.keyed.entries().into_iter();
+        entries.map(|(key, account)| (key, Budget::from_account(account))).collect()
+    }
+
+    /// What all budgets that are kept spent together. This looks at everything.
+    #[must_use]
+    pub fn total(&self) -> Spend {
+        let mut total = self.0.one.spend();
+        for (_, budget) in self.entries() {
+            total += budget.spend();
+        }
+        total
+    }
+}
+
+impl fmt::Debug for Ledger {
+    /// Without the keys, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("name", &self.0.name)
+            .field("unkeyed", &self.0.one)
+            .field("keys", &self.0.keyed)
+            .finish_non_exhaustive()
+    }
+}

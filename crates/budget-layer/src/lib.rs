@@ -1,0 +1,103 @@
+//! A [`tower_layer::Layer`] that bounds what a session spends: tokens are reserved before a call and settled after it.
+//!
+//! Take it around an agent's model client. Before a call its estimated cost is reserved, in one atomic step, so calls at once
+//! cannot spend together what is there once; at the end of the body, at an error or at a drop the reservation becomes what was
+//! really used, exactly once. A call that does not fit is denied and not sent.
+//!
+//! ```
+//! use budget_layer::BudgetLayer;
+//! use failsoft_core::{BoxError, Call, Class, Denier, ErrorsOnly, Fault, Usage};
+//! use tower::{Service, ServiceBuilder, ServiceExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let layer = BudgetLayer::builder()
+//!     .tokens(1_000)
+//!     .estimate(|prompt: &String| prompt.len() as u64 / 4 + 300)
+//!     .classify(ErrorsOnly) // plain values: errors tell all
+//!     .build()?;
+//! let budget = layer.budget().clone();
+//! let mut model = ServiceBuilder::new().layer(layer).service_fn(|prompt: String| async move {
+//!     // What an llm-layer does: it tells what the answer used.
+//!     let mut slot = Call::slot().expect("a budget stands around");
+//!     slot.set(&Usage { input: Some(prompt.len() as u64 / 4), output: Some(250), ..Usage::default() });
+//!     Ok::<_, BoxError>("an answer")
+//! });
+//!
+//! for _ in 0..3 {
+//!     model.ready().await?.call("what is the weather?".to_owned()).await?;
+//! }
+//! assert_eq!((budget.spent(), budget.remaining()), (765, 235));
+//!
+//! let denied = model.ready().await?.call("and tomorrow?".to_owned()).await.unwrap_err();
+//! let fault = Fault::find(&*denied).expect("a denial is a fault");
+//! assert_eq!(fault.class(), Class::Denied(Denier::Budget));
+//! assert_eq!(
+//!     fault.message(),
+//!     Some("303 tokens are needed and 235 of 1000 are left: make no further calls; conclude from what you already have")
+//! );
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The parts
+//!
+//! | to | look at |
+//! |---|---|
+//! | put a budget around a service | [`BudgetLayer`], [`BudgetBuilder`] |
+//! | watch and steer one budget | [`Budget`], [`Line`], [`Snapshot`] |
+//! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
+//! | see what was spent on what | [`Spend`], [`Outcome`] |
+//! | estimate a call | [`FromRequest`], [`Estimator`], [`estimate_text`] |
+//!
+//! # What a call counts for
+//!
+//! Whoever reads the answers further in opens a [`Slot`](failsoft_core::Slot) for each attempt and sets what it used; the attempts
+//! of retries, fallbacks and hedges add up, whatever is dropped when.
+//!
+//! | what the attempts said | what the call counts for |
+//! |---|---|
+//! | all | that; an explicit 0 is 0 |
+//! | the input or the output only | that, and the estimate of the other |
+//! | some attempts nothing | what the others said, and the estimate for each silent one |
+//! | nothing, or nobody reads | the estimate, flagged as unknown usage |
+//! | nothing, and the call was turned down: never sent, a 4xx, a 5xx but 504 and 524 | 0 |
+//! | dropped or cut off | as above: the input, and the output that was seen |
+//! | something, after the call was settled | that too, less what was estimated in its place |
+//!
+//! # Features
+//!
+//! `http` (default) estimates `http::Request` and follows the bodies of `http::Response`; `reqwest-013` does the same for reqwest 0.13.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The README is tested with the crate.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
+mod account;
+mod budget;
+mod builder;
+mod charge;
+mod cost;
+mod estimate;
+mod events;
+mod future;
+mod key;
+mod layer;
+mod ledger;
+mod service;
+mod spend;
+
+#[cfg(feature = "http")]
+pub use self::estimate::estimate_text;
+pub use self::{
+    budget::{Budget, Line, Snapshot},
+    builder::BudgetBuilder,
+    charge::Charge,
+    estimate::{Estimate, EstimateFn, Estimator, Fixed, FromRequest},
+    future::ResponseFuture,
+    key::{AllPass, KeyFn, Keyed, OneForAll, PassFn, PassSoft},
+    layer::BudgetLayer,
+    ledger::Ledger,
+    service::Budgeted,
+    spend::{Outcome, Spend, Tally},
+};

@@ -1,0 +1,90 @@
+//! The service: admission, and the call in a scope of its own.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+};
+
+use failsoft_core::{BoxError, ByResponse, Classify, Watch};
+use tower_service::Service;
+
+use crate::{
+    AllPass, BudgetLayer, Charge, Estimator, FromRequest, Keyed, Ledger, OneForAll, PassSoft, ResponseFuture,
+};
+
+/// A service whose calls are charged to a budget; made by [`BudgetLayer`].
+///
+/// A call that does not fit fails with a [`Fault`](failsoft_core::Fault) of the class `Denied(Budget)`, and the inner service
+/// is not called. `poll_ready` is the inner service's and never fails for a budget.
+#[derive(Clone)]
+pub struct Budgeted<S, K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
+    inner: S,
+    layer: BudgetLayer<K, E, R, C>,
+}
+
+impl<S, K, E, R, C> Budgeted<S, K, E, R, C> {
+    pub(crate) const fn new(inner: S, layer: BudgetLayer<K, E, R, C>) -> Self {
+        Self { inner, layer }
+    }
+
+    /// The budgets that it shares with the other services of its layer.
+    pub const fn ledger(&self) -> &Ledger {
+        self.layer.ledger()
+    }
+
+    /// The inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, K, E, R, C, Req> Service<Req> for Budgeted<S, K, E, R, C>
+where
+    S: Service<Req, Error: Into<BoxError>> + Clone,
+    K: Keyed<Req>,
+    E: Estimator<Req>,
+    R: PassSoft<Req>,
+    C: Classify<S::Response> + Clone,
+{
+    type Response = <C::Judge as Watch<S::Response>>::Out<Charge>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S::Future, C>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let classify = self.layer.classify.clone();
+        match self.layer.admit(&request) {
+            Ok((call, mut charge)) => {
+                let future = charge.working(|| call.enter(|| self.inner.call(request)));
+                ResponseFuture::called(future, call, classify, charge)
+            }
+            Err(fault) => {
+                // Lets go of what the inner service reserved when it became ready: its clone holds nothing.
+                self.inner = self.inner.clone();
+                ResponseFuture::denied(fault, classify)
+            }
+        }
+    }
+}
+
+impl<S: fmt::Debug, K, E, R, C> fmt::Debug for Budgeted<S, K, E, R, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budgeted")
+            .field("inner", &self.inner)
+            .field("ledger", self.ledger())
+            .finish_non_exhaustive()
+    }
+}
