@@ -61,7 +61,7 @@ struct Sum {
     usage: Usage,
     unknown: u32,
     open: u32,
-    closer: Option<(OnClose, State)>,
+    closers: Vec<(OnClose, State)>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -86,31 +86,31 @@ impl Ledger {
             sum.usage += usage;
             sum.unknown = sum.unknown.saturating_add(u32::from(usage.is_unknown()));
             sum.open = sum.open.saturating_sub(1);
-            match &sum.closer {
-                Some((on_close, State::Settled)) => Some((Arc::clone(on_close), Closing::Late { usage })),
-                _ => sum.settle(),
-            }
+            let late = sum.closers.iter().filter(|(_, state)| *state == State::Settled);
+            let late: Vec<_> =
+                late.map(|(on_close, _)| (Arc::clone(on_close), Closing::Late { usage })).collect();
+            late.into_iter().chain(sum.settle()).collect::<Vec<_>>()
         });
         // Outside the lock: a budget may ask this ledger.
-        if let Some((on_close, closing)) = tell {
-            on_close(closing);
-        }
+        tell.into_iter().for_each(|(on_close, closing)| on_close(closing));
     }
 
-    fn hold(&self, on_close: OnClose) {
-        self.with(|sum| sum.closer = Some((on_close, State::Held)));
+    /// The closer's place among the scope's.
+    fn hold(&self, on_close: OnClose) -> usize {
+        self.with(|sum| {
+            sum.closers.push((on_close, State::Held));
+            sum.closers.len() - 1
+        })
     }
 
-    fn release(&self) {
+    fn release(&self, closer: usize) {
         let tell = self.with(|sum| {
-            if let Some((_, state @ State::Held)) = &mut sum.closer {
+            if let Some((_, state @ State::Held)) = sum.closers.get_mut(closer) {
                 *state = State::Waiting;
             }
             sum.settle()
         });
-        if let Some((on_close, closing)) = tell {
-            on_close(closing);
-        }
+        tell.into_iter().for_each(|(on_close, closing)| on_close(closing));
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Sum) -> R) -> R {
@@ -119,16 +119,19 @@ impl Ledger {
 }
 
 impl Sum {
-    /// Settles once the closer is gone and no slot is open.
-    fn settle(&mut self) -> Option<(OnClose, Closing)> {
-        match &mut self.closer {
-            Some((on_close, state @ State::Waiting)) if self.open == 0 => {
-                *state = State::Settled;
-                let closing = Closing::Settled { usage: self.usage, unknown: self.unknown };
-                Some((Arc::clone(on_close), closing))
-            }
-            _ => None,
+    /// Settles the closers that are gone, once no slot is open.
+    fn settle(&mut self) -> Vec<(OnClose, Closing)> {
+        if self.open > 0 {
+            return Vec::new();
         }
+        let closing = Closing::Settled { usage: self.usage, unknown: self.unknown };
+        let waiting = self.closers.iter_mut().filter(|(_, state)| *state == State::Waiting);
+        waiting
+            .map(|(on_close, state)| {
+                *state = State::Settled;
+                (Arc::clone(on_close), closing)
+            })
+            .collect()
     }
 }
 
@@ -160,11 +163,14 @@ impl fmt::Debug for Slot {
 
 /// A budget's guard on its own scope, made by [`Call::closer`].
 #[must_use = "the scope settles as soon as it drops and no slot is open"]
-pub struct Closer(Call);
+pub struct Closer {
+    call: Call,
+    place: usize,
+}
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        self.0.ledger().release();
+        self.call.ledger().release(self.place);
     }
 }
 
@@ -192,10 +198,10 @@ impl Call {
     }
 
     /// Calls `on_close` when the closer is dropped and no slot of this scope is open, and again for what comes late.
-    /// A scope has one closer; a second one replaces the first.
+    /// Several closers of one scope are told each for itself.
     pub fn closer(&self, on_close: impl Fn(Closing) + Send + Sync + 'static) -> Closer {
-        self.ledger().hold(Arc::new(on_close));
-        Closer(self.clone())
+        let place = self.ledger().hold(Arc::new(on_close));
+        Closer { call: self.clone(), place }
     }
 }
 
@@ -280,6 +286,20 @@ mod tests {
         let inner = outer.enter(|| Call::options().isolated().begin());
         drop(attempt(&inner, Some(5)));
         assert_eq!((inner.usage(), outer.usage()), (tokens(5), Usage::default()));
+    }
+
+    #[test]
+    fn a_second_closer_takes_nothing_from_the_first() {
+        let call = Call::begin();
+        let (first, first_told) = told(&call);
+        let (second, second_told) = told(&call);
+        drop(second);
+        drop(attempt(&call, Some(2)));
+        drop(first);
+        let late =
+            [Closing::Settled { usage: Usage::default(), unknown: 0 }, Closing::Late { usage: tokens(2) }];
+        assert_eq!(*second_told.lock().unwrap(), late);
+        assert_eq!(*first_told.lock().unwrap(), [Closing::Settled { usage: tokens(2), unknown: 0 }]);
     }
 
     #[test]
