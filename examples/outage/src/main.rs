@@ -4,6 +4,7 @@
 
 mod agents;
 mod args;
+mod chart;
 mod client;
 mod clock;
 mod job;
@@ -11,6 +12,7 @@ mod model;
 mod oracle;
 mod progress;
 mod provider;
+mod report;
 mod ride;
 mod script;
 mod socket;
@@ -50,9 +52,14 @@ async fn main() -> ExitCode {
 /// Whether the stack held: no wrong answer got through, and every error had a class.
 async fn ride(args: &Args) -> Result<bool, BoxError> {
     let plan = Plan { seed: args.seed, seconds: args.seconds, agents: AGENTS };
+    // A minute is long to wait for "no such directory".
+    let unwritable = |error| format!("{} cannot be written: {error}", args.report.display());
+    std::fs::OpenOptions::new().append(true).create(true).open(&args.report).map_err(unwritable)?;
     let ride = Ride::run(plan, &Progress::on_stderr()).await?;
     let (bare, stack) = (ride.bare.figures(), ride.stack.figures());
     let table = table::table(&ride);
+    std::fs::write(&args.report, report::report(&ride)).map_err(unwritable)?;
+    let table = format!("{table}\nreport: {}\n", args.report.display());
     if args.json {
         complain(&table);
         print(&format!("{}\n", json!({"bare": bare.json(), "stack": stack.json()})));

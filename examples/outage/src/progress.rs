@@ -95,7 +95,7 @@ fn lines(
         let filled = (done * BAR as f64).round() as usize;
         let _infallible = write!(first, "[{}{}] ", "█".repeat(filled), "·".repeat(BAR - filled));
     }
-    let _infallible = write!(first, "{} of {}  {phase:<19}", minutes(now.min(DAY)), minutes(DAY));
+    let _infallible = write!(first, "{} of {}  {phase:<13}", minutes(now.min(DAY)), minutes(DAY));
     let colour = |code: &str, count: usize, what: &str| {
         if live && count > 0 {
             format!("\x1b[{code}m{what} {count}\x1b[0m")
@@ -132,8 +132,8 @@ mod tests {
     fn a_line_says_where_the_day_is_and_how_it_goes() {
         let circuits = [("alder", CircuitState::Open), ("birch", CircuitState::Closed)];
         let now = Duration::from_secs(521);
-        let [first, second] = lines("stack", now, "slow answers", [12, 0, 3], &circuits, false);
-        assert_eq!(first, "stack 08:41 of 15:00  slow answers       ");
+        let [first, second] = lines("stack", now, "wrong answers", [12, 0, 3], &circuits, false);
+        assert_eq!(first, "stack 08:41 of 15:00  wrong answers");
         assert_eq!(second, "right 12  wrong 0  failed 3   circuits: alder ○ open, birch ● closed");
     }
 

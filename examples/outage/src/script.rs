@@ -189,7 +189,7 @@ impl Weather {
         match self {
             Self::Fine => "fine".into(),
             Self::RateLimited { limited, open } => {
-                format!("429 for {} s of {}", limited.as_secs(), (limited + open).as_secs())
+                format!("429: {} s of {}", limited.as_secs(), (limited + open).as_secs())
             }
             Self::ServerErrors(share) => percent("5xx", share),
             Self::Refused => "refused".into(),
@@ -292,11 +292,11 @@ fn troubles() -> Vec<Vec<Draft>> {
         vec![draft("rate limits", 100, [limited(12, 4), limited(3, 12), ServerErrors(0.02)])],
         vec![draft("server errors", 100, [ServerErrors(0.4), ServerErrors(0.1), Fine])],
         vec![
-            draft("refused connections", 70, [Refused, Cut(0.1), Fine]),
-            draft("cut connections", 40, [Cut(0.6), Cut(0.05), Fine]),
+            draft("refused", 70, [Refused, Cut(0.1), Fine]),
+            draft("cut off", 40, [Cut(0.6), Cut(0.05), Fine]),
         ],
         vec![draft("wrong answers", 120, [WrongAnswers(0.45), WrongAnswers(0.15), WrongAnswers(0.05)])],
-        vec![draft("slow answers", 100, [Slow(0.7), Slow(0.03), Fine])],
+        vec![draft("slow", 100, [Slow(0.7), Slow(0.03), Fine])],
         vec![draft("quota", 100, [Quota, ServerErrors(0.2), limited(4, 16)])],
         vec![draft("two down", 60, [ServerErrors(1.0), Refused, WrongAnswers(0.03)])],
     ]
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn the_door_closes_for_the_refused_phase_only() {
         let script = Script::new(5);
-        let refused = script.phases.iter().find(|phase| phase.name == "refused connections").unwrap();
+        let refused = script.phases.iter().find(|phase| phase.name == "refused").unwrap();
         assert_eq!(script.door(0, Duration::ZERO), (true, refused.start));
         assert_eq!(script.door(0, refused.start), (false, refused.end));
         assert_eq!(script.door(0, refused.end), (true, Duration::MAX));

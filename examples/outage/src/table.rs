@@ -76,7 +76,7 @@ pub(crate) fn table(ride: &Ride) -> String {
         for transition in &ride.stack.transitions {
             let _infallible = writeln!(
                 text,
-                "  {}  {:<6} {:>9} → {:<9}  {:<19}  {}",
+                "  {}  {:<6} {:>9} → {:<9}  {:<13}  {}",
                 minutes(transition.at),
                 transition.circuit,
                 transition.from.name(),
