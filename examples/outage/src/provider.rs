@@ -252,3 +252,138 @@ fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Body>
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::http_client;
+    use crate::clock::Pace;
+    use crate::job::{Answer, Conversation, Job, Step};
+    use crate::oracle::judge;
+    use crate::script::Weather;
+    use reqwest::{Client, Request, Response};
+
+    const PACE: Pace = Pace { factor: 500.0 };
+
+    fn provider(weather: Weather) -> Provider {
+        started(Script::steady([weather, Weather::Fine, Weather::Fine])).0
+    }
+
+    fn started(script: Script) -> (Provider, Day) {
+        let day = Day::begin(PACE);
+        (Provider::start(0, &Arc::new(script), day).unwrap(), day)
+    }
+
+    fn client() -> Client {
+        http_client(PACE.real(crate::client::PATIENCE)).unwrap()
+    }
+
+    fn question(provider: &Provider) -> Request {
+        Conversation::about(&Job::draw(1, 0, 0)).request(Step::Plan, &provider.url)
+    }
+
+    async fn ask(provider: &Provider) -> reqwest::Result<Response> {
+        client().execute(question(provider)).await
+    }
+
+    /// Until the whole body is there.
+    async fn ask_fully(provider: &Provider) -> reqwest::Result<Bytes> {
+        ask(provider).await?.bytes().await
+    }
+
+    #[tokio::test]
+    async fn a_good_provider_answers_and_bills_what_it_says() {
+        let provider = provider(Weather::Fine);
+        let body = ask_fully(&provider).await.unwrap();
+        assert_eq!(judge(Step::Plan, &Job::draw(1, 0, 0), &Answer::read(&body).unwrap()), Ok(()));
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["usage"]["total_tokens"], provider.tokens());
+        assert_eq!(provider.requests(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_rate_limit_gives_advice_in_each_form() {
+        let limited = Duration::from_secs(500);
+        let provider = provider(Weather::RateLimited { limited, open: limited });
+        let mut names = Vec::new();
+        for _ in 0..3 {
+            let response = ask(&provider).await.unwrap();
+            assert_eq!(response.status(), 429);
+            for name in ["retry-after", "retry-after-ms", "x-ratelimit-reset-requests"] {
+                if let Some(value) = response.headers().get(name) {
+                    names.push(name);
+                    let digits = value.to_str().unwrap().trim_end_matches("ms");
+                    assert!(digits.parse::<f64>().unwrap() > 0.0, "{name}: {digits}");
+                }
+            }
+            assert!(response.text().await.unwrap().contains("rate_limit_exceeded"));
+        }
+        assert_eq!(names, ["retry-after", "retry-after", "retry-after-ms", "x-ratelimit-reset-requests"]);
+        assert_eq!((provider.requests(), provider.tokens()), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn a_spent_quota_says_so() {
+        let response = ask(&provider(Weather::Quota)).await.unwrap();
+        assert_eq!(response.status(), 429);
+        assert!(response.text().await.unwrap().contains("\"code\":\"insufficient_quota\""));
+    }
+
+    #[tokio::test]
+    async fn server_errors_come_with_json_and_with_pages() {
+        let provider = provider(Weather::ServerErrors(1.0));
+        let mut types = std::collections::BTreeSet::new();
+        for _ in 0..20 {
+            let response = ask(&provider).await.unwrap();
+            assert!(response.status().is_server_error());
+            types.insert(response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned());
+        }
+        assert_eq!(types.into_iter().collect::<Vec<_>>(), ["application/json", "text/html"]);
+    }
+
+    #[tokio::test]
+    async fn cut_connections_break_before_the_head_or_in_the_body() {
+        let provider = provider(Weather::Cut(1.0));
+        let (mut in_head, mut in_body) = (0, 0);
+        for _ in 0..20 {
+            match ask(&provider).await {
+                Err(error) => in_head += usize::from(error.is_request() && !error.is_connect()),
+                Ok(response) => in_body += usize::from(response.bytes().await.is_err()),
+            }
+        }
+        assert_eq!(in_head + in_body, 20);
+        assert!(in_head > 0 && in_body > 0, "{in_head} and {in_body}");
+        assert_eq!(provider.requests(), 20);
+    }
+
+    #[tokio::test]
+    async fn a_slow_provider_outlasts_the_clients_patience() {
+        let provider = provider(Weather::Slow(1.0));
+        let heads = futures_util::future::join_all((0..8).map(|_| async {
+            let (head, body) = match ask(&provider).await {
+                Err(error) => (false, error),
+                Ok(response) => (true, response.bytes().await.unwrap_err()),
+            };
+            assert!(body.is_timeout(), "{body}");
+            head
+        }));
+        let heads = heads.await;
+        assert!(heads.contains(&true) && heads.contains(&false), "{heads:?}");
+    }
+
+    #[tokio::test]
+    async fn a_closed_door_refuses_and_opens_again_at_the_same_address() {
+        let closed = Duration::from_secs(20);
+        let opens = Duration::from_secs(60);
+        let (provider, day) = started(Script::closed_between(closed, opens));
+        // One client, so that a connection from before is in its pool.
+        let client = client();
+        assert!(client.execute(question(&provider)).await.is_ok());
+        day.sleep_until(closed + Duration::from_secs(10)).await;
+        let error = client.execute(question(&provider)).await.unwrap_err();
+        assert!(error.is_connect(), "{error:?}");
+        day.sleep_until(opens + Duration::from_secs(10)).await;
+        assert!(client.execute(question(&provider)).await.is_ok());
+        assert_eq!(provider.requests(), 2);
+    }
+}

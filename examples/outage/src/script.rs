@@ -232,6 +232,25 @@ impl Script {
         Self { seed, phases }
     }
 
+    /// A day of one phase.
+    #[cfg(test)]
+    pub(crate) fn steady(weather: [Weather; 3]) -> Self {
+        Self { seed: 1, phases: vec![Phase { name: "steady", start: Duration::ZERO, end: DAY, weather }] }
+    }
+
+    /// A day whose first provider does not listen in the middle of it.
+    #[cfg(test)]
+    pub(crate) fn closed_between(start: Duration, end: Duration) -> Self {
+        let fine = [Weather::Fine; 3];
+        let phase = |name, start, end, weather| Phase { name, start, end, weather };
+        let phases = vec![
+            phase("before", Duration::ZERO, start, fine),
+            phase("closed", start, end, [Weather::Refused, Weather::Fine, Weather::Fine]),
+            phase("after", end, DAY, fine),
+        ];
+        Self { seed: 1, phases }
+    }
+
     /// The phase of this time; the last one goes on for ever.
     pub(crate) fn phase(&self, time: Duration) -> &Phase {
         let index = self.phases.partition_point(|phase| phase.end <= time);
