@@ -16,18 +16,6 @@ pub(crate) enum Step {
     Summary,
 }
 
-impl Step {
-    pub(crate) const ALL: [Self; 3] = [Self::Plan, Self::Tool, Self::Summary];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::Tool => "tool call",
-            Self::Summary => "summary",
-        }
-    }
-}
-
 /// One shipment. The order's number is drawn anew for each, so that no answer can be right by accident.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {

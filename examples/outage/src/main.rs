@@ -16,6 +16,7 @@ mod report;
 mod ride;
 mod script;
 mod socket;
+mod stack;
 mod stats;
 mod table;
 

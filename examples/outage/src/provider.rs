@@ -263,7 +263,7 @@ mod tests {
     use crate::script::Weather;
     use reqwest::{Client, Request, Response};
 
-    const PACE: Pace = Pace { factor: 500.0 };
+    const PACE: Pace = Pace { factor: 100.0 };
 
     fn provider(weather: Weather) -> Provider {
         started(Script::steady([weather, Weather::Fine, Weather::Fine])).0
@@ -274,8 +274,9 @@ mod tests {
         (Provider::start(0, &Arc::new(script), day).unwrap(), day)
     }
 
+    /// Patient enough for a busy machine.
     fn client() -> Client {
-        http_client(PACE.real(crate::client::PATIENCE)).unwrap()
+        http_client(Duration::from_secs(20)).unwrap()
     }
 
     fn question(provider: &Provider) -> Request {
@@ -359,8 +360,9 @@ mod tests {
     #[tokio::test]
     async fn a_slow_provider_outlasts_the_clients_patience() {
         let provider = provider(Weather::Slow(1.0));
+        let client = http_client(PACE.real(crate::client::PATIENCE)).unwrap();
         let heads = futures_util::future::join_all((0..8).map(|_| async {
-            let (head, body) = match ask(&provider).await {
+            let (head, body) = match client.execute(question(&provider)).await {
                 Err(error) => (false, error),
                 Ok(response) => (true, response.bytes().await.unwrap_err()),
             };

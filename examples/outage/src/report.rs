@@ -52,16 +52,14 @@ pub(crate) fn report(ride: &Ride) -> String {
 }
 
 fn cards(bare: &Figures, stack: &Figures) -> String {
-    let share = |figures: &Figures| {
-        let share =
-            if figures.answerable == 0 { 1.0 } else { figures.answered as f64 / figures.answerable as f64 };
-        format!("{:.1} %", 100.0 * share)
-    };
-    let cards: [(&str, &dyn Fn(&Figures) -> String); 4] = [
-        ("of the answerable answered rightly", &share),
-        ("wrong answers that got through", &|figures| figures.wrong.to_string()),
-        ("calls that failed", &|figures| figures.failed.to_string()),
-        ("attempts per right answer", &|figures| format!("{:.2}", figures.attempts_per_answer())),
+    type Value = fn(&Figures) -> String;
+    let cards: [(&str, Value); 4] = [
+        ("of the answerable answered rightly", |figures| {
+            format!("{:.1} %", 100.0 * figures.answered as f64 / figures.answerable.max(1) as f64)
+        }),
+        ("wrong answers that got through", |figures| figures.wrong.to_string()),
+        ("calls that failed", |figures| figures.failed.to_string()),
+        ("attempts per right answer", |figures| format!("{:.2}", figures.attempts_per_answer())),
     ];
     let mut html = String::new();
     for (what, value) in cards {

@@ -6,6 +6,7 @@ use crate::clock::{Day, Pace};
 use crate::progress::Progress;
 use crate::provider::Provider;
 use crate::script::{DAY, PROVIDERS, Script};
+use crate::stack::Stack;
 use crate::stats::Run;
 use std::error::Error;
 use std::sync::Arc;
@@ -40,9 +41,7 @@ impl Ride {
         let bare =
             live_through("bare", &plan, pace, &script, progress, |_, _| Ok(Bare(http_client(patience)?)));
         let bare = bare.await?;
-        let stack =
-            live_through("stack", &plan, pace, &script, progress, |_, _| Ok(Bare(http_client(patience)?)));
-        let stack = stack.await?;
+        let stack = live_through("stack", &plan, pace, &script, progress, Stack::new).await?;
         Ok(Self { plan, pace, script, bare, stack })
     }
 }
@@ -81,4 +80,24 @@ async fn live_through<C: Client>(
         tokens: providers.iter().map(Provider::tokens).sum(),
         transitions: client.transitions(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A day in three seconds, twice: too short for fair latencies on a busy machine, long enough for everything to happen.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_stack_holds_where_the_bare_client_does_not() {
+        let plan = Plan { seed: 1, seconds: 6.0, agents: 8 };
+        let ride = Ride::run(plan, &Progress::Silent).await.unwrap();
+        let (bare, stack) = (ride.bare.figures(), ride.stack.figures());
+
+        assert!(bare.wrong > 0 && bare.failed * 5 > bare.calls, "{bare:?}");
+        assert_eq!((stack.wrong, stack.unclassed), (0, 0), "{stack:?}");
+        // A failed step takes the rest of its job with it, so more steps are asked where fewer fail.
+        assert!(stack.calls > bare.calls && stack.answered * 100 > stack.answerable * 95, "{stack:?}");
+        assert!(stack.attempts_per_call() < 1.5, "{stack:?}");
+        assert!(ride.stack.transitions.iter().any(|transition| transition.circuit == PROVIDERS[0]));
+    }
 }

@@ -286,9 +286,10 @@ impl Script {
         (!now, change.map_or(Duration::MAX, |phase| phase.start))
     }
 
+    /// Numbers of their own for each request. Neighbouring seeds give related first numbers, so those are only seeds again.
     fn dice(&self, provider: usize, ordinal: u64) -> Rng {
-        let mut rng = Rng::with_seed(self.seed ^ (provider as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Rng::with_seed(rng.u64(..) ^ ordinal)
+        let mixed = |seed| Rng::with_seed(seed).u64(..);
+        Rng::with_seed(mixed(mixed(mixed(self.seed) ^ provider as u64) ^ ordinal))
     }
 }
 
