@@ -1,0 +1,103 @@
+//! The whole ride: the same day twice, first with the bare client, then through the stack.
+
+use crate::agents::{Office, Recorder};
+use crate::client::{Bare, Client, PATIENCE, http_client};
+use crate::clock::{Day, Pace};
+use crate::progress::Progress;
+use crate::provider::Provider;
+use crate::script::{DAY, PROVIDERS, Script};
+use crate::stack::Stack;
+use crate::stats::Run;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Enough for dozens of calls at once, and few enough for two cores.
+pub(crate) const AGENTS: usize = 32;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) seconds: f64,
+    pub(crate) agents: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Ride {
+    pub(crate) plan: Plan,
+    pub(crate) pace: Pace,
+    pub(crate) script: Arc<Script>,
+    pub(crate) bare: Run,
+    pub(crate) stack: Run,
+}
+
+impl Ride {
+    pub(crate) async fn run(plan: Plan, progress: &Progress) -> Result<Self, BoxError> {
+        let pace = Pace::fitting(DAY, Duration::from_secs_f64(plan.seconds / 2.0));
+        let script = Arc::new(Script::new(plan.seed));
+        let patience = pace.real(PATIENCE);
+        let bare =
+            live_through("bare", &plan, pace, &script, progress, |_, _| Ok(Bare(http_client(patience)?)));
+        let bare = bare.await?;
+        let stack = live_through("stack", &plan, pace, &script, progress, Stack::new).await?;
+        Ok(Self { plan, pace, script, bare, stack })
+    }
+}
+
+/// One run through the day, with providers of its own.
+async fn live_through<C: Client>(
+    name: &'static str,
+    plan: &Plan,
+    pace: Pace,
+    script: &Arc<Script>,
+    progress: &Progress,
+    client: impl FnOnce(&[Provider], Day) -> Result<C, BoxError>,
+) -> Result<Run, BoxError> {
+    let day = Day::begin(pace);
+    let providers = (0..PROVIDERS.len())
+        .map(|index| Provider::start(index, script, day))
+        .collect::<Result<Vec<_>, _>>()?;
+    let client = client(&providers, day)?;
+    let recorder = Arc::<Recorder>::default();
+    let office = Office {
+        client: client.clone(),
+        url: providers[0].url.clone(),
+        seed: plan.seed,
+        script: Arc::clone(script),
+        day,
+        recorder: Arc::clone(&recorder),
+    };
+    tokio::select! {
+        () = office.work(plan.agents) => {}
+        never = progress.show(name, script, day, &recorder, &client) => match never {},
+    }
+    progress.finish(name, &recorder, &client);
+    Ok(Run {
+        records: recorder.take(),
+        requests: providers.iter().map(Provider::requests).sum(),
+        tokens: providers.iter().map(Provider::tokens).sum(),
+        transitions: client.transitions(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A day in three seconds, twice: too short for fair latencies on a busy machine, long enough for everything to happen.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_stack_holds_where_the_bare_client_does_not() {
+        let plan = Plan { seed: 1, seconds: 6.0, agents: 8 };
+        let ride = Ride::run(plan, &Progress::Silent).await.unwrap();
+        let (bare, stack) = (ride.bare.figures(), ride.stack.figures());
+
+        assert!(bare.wrong > 0 && bare.failed * 5 > bare.calls, "{bare:?}");
+        assert_eq!((stack.wrong, stack.unclassed), (0, 0), "{stack:?}");
+        // A failed step takes the rest of its job with it, so more steps are asked where fewer fail.
+        assert!(stack.calls > bare.calls && stack.answered * 100 > stack.answerable * 95, "{stack:?}");
+        assert!(stack.attempts_per_call() < 1.5, "{stack:?}");
+        assert!(ride.stack.transitions.iter().any(|transition| transition.circuit == PROVIDERS[0]));
+    }
+}

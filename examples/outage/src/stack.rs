@@ -1,0 +1,238 @@
+//! The stack, as somebody writes it who has three providers of one model and knows what they want from it. The only file
+//! that knows the layers; what it does not know is the script.
+
+use crate::client::{CircuitState, Client, Failure, PATIENCE, Transition, chain, http_client};
+use crate::clock::{Day, Pace};
+use crate::job::{PICKUP_TOOL, QUOTE_TOOL, Step};
+use crate::provider::Provider;
+use crate::ride::BoxError;
+use breaker_layer::engine::{Counts, Over, Reason, State};
+use breaker_layer::{BreakerLayer, Circuit};
+use bytes::Bytes;
+use failsoft_core::{
+    Backoff, ByResponse, Class, Classify, ConfigError, Step as Judged, Verdict, verdict_of_body_error,
+};
+use fallback_layer::{FallbackLayer, Route};
+use llm_layer::LlmLayer;
+use reqwest::{Request, Response, Url};
+use retry_layer::{RetryBudget, RetryLayer};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt as _};
+use validate_layer::checks::Length;
+use validate_layer::{Answer, ValidateLayer};
+
+type Service = BoxCloneSyncService<Request, Response, BoxError>;
+
+/// What a right answer looks like from outside, for each kind of step.
+fn plan_checks() -> Result<ValidateLayer, ConfigError> {
+    ValidateLayer::builder()
+        .json_object()
+        .require("/order")
+        .require("/weight_kg")
+        .require("/steps")
+        .check_fn("steps", |answer: &Answer| {
+            let steps = answer.value().and_then(|plan| plan["steps"].as_array());
+            match steps {
+                Some(steps)
+                    if steps.len() == 3
+                        && steps.iter().all(|step| step.as_str().is_some_and(says_something)) =>
+                {
+                    Ok(())
+                }
+                _ => Err("a plan has three steps, and each one says something"),
+            }
+        })
+        .build()
+}
+
+fn says_something(step: &str) -> bool {
+    !step.trim().is_empty()
+}
+
+fn tool_checks() -> Result<ValidateLayer, ConfigError> {
+    ValidateLayer::builder()
+        .tools([QUOTE_TOOL, PICKUP_TOOL])
+        .check_fn("no_call", |answer: &Answer| {
+            if answer.tool_calls().is_empty() { Err("a tool was to be called") } else { Ok(()) }
+        })
+        .build()
+}
+
+fn summary_checks() -> Result<ValidateLayer, ConfigError> {
+    ValidateLayer::builder().expected_length(Length::words(25)).build()
+}
+
+/// One provider: where it is, and what all calls to it share.
+struct Target {
+    name: &'static str,
+    url: Url,
+    breaker: BreakerLayer,
+    retry: RetryLayer,
+}
+
+impl Target {
+    fn new(name: &'static str, url: Url, pace: Pace) -> Result<Self, ConfigError> {
+        // Every number is the default, and every duration is the default at the day's pace.
+        let seconds = |seconds| pace.real(Duration::from_secs(seconds));
+        let breaker = BreakerLayer::builder()
+            .name(name)
+            .over(Over::Time { span: seconds(60), buckets: 10 })
+            .open_time(seconds(30))
+            .max_open_time(seconds(300))
+            .hold_from(seconds(5))
+            .max_advice(seconds(3600))
+            .lease(seconds(60))
+            .build()?;
+        let backoff =
+            Backoff::exponential(seconds(1)).max(seconds(60)).min(pace.real(Duration::from_millis(100)));
+        let budget = RetryBudget::builder().min_per_sec(10.0 * pace.factor).ttl(seconds(10)).build()?;
+        let retry = RetryLayer::builder()
+            .target(name)
+            .backoff(backoff)
+            .budget(budget)
+            .ready_within(seconds(1))
+            .max_advice(seconds(120))
+            // Asking a model twice does no harm.
+            .repeat_unanswered(true)
+            .build()?;
+        Ok(Self { name, url, breaker, retry })
+    }
+
+    /// The layers in their order around the client. The client itself gives up after [`PATIENCE`].
+    fn service(&self, checks: ValidateLayer, client: &reqwest::Client) -> Result<Service, ConfigError> {
+        let url = self.url.clone();
+        let service = ServiceBuilder::new()
+            .layer(self.retry.clone())
+            .layer(self.breaker.clone())
+            .layer(checks)
+            .layer(LlmLayer::builder().name(self.name).build()?)
+            .map_request(move |mut request: Request| {
+                *request.url_mut() = url.clone();
+                request
+            })
+            .service(client.clone());
+        Ok(BoxCloneSyncService::new(service))
+    }
+}
+
+/// The finished stack: for each kind of step a service, all of them over the same circuits.
+#[derive(Clone)]
+pub(crate) struct Stack {
+    plan: Service,
+    tool: Service,
+    summary: Service,
+    circuits: Arc<[(&'static str, Circuit)]>,
+    transitions: Arc<Mutex<Vec<Transition>>>,
+}
+
+impl Stack {
+    pub(crate) fn new(providers: &[Provider], day: Day) -> Result<Self, BoxError> {
+        let client = http_client(day.pace.real(PATIENCE))?;
+        let targets = providers
+            .iter()
+            .map(|provider| Target::new(provider.name, provider.url.clone(), day.pace))
+            .collect::<Result<Vec<_>, _>>()?;
+        let [plan, tool, summary] = [plan_checks()?, tool_checks()?, summary_checks()?]
+            .map(|checks| cascade(&targets, &checks, &client, day.pace));
+        let transitions = Arc::<Mutex<Vec<Transition>>>::default();
+        let circuits = targets
+            .iter()
+            .map(|target| {
+                let circuit = target.breaker.circuit().clone();
+                write_down(target.name, &circuit, day, &transitions);
+                (target.name, circuit)
+            })
+            .collect();
+        Ok(Self { plan: plan?, tool: tool?, summary: summary?, circuits, transitions })
+    }
+}
+
+/// The first provider, and the others behind it.
+fn cascade(
+    targets: &[Target],
+    checks: &ValidateLayer,
+    client: &reqwest::Client,
+    pace: Pace,
+) -> Result<Service, BoxError> {
+    let seconds = |seconds| pace.real(Duration::from_secs(seconds));
+    let [first, others @ ..] = targets else { return Err("no provider".into()) };
+    let mut fallback = FallbackLayer::builder()
+        .first(Route::first(first.name).health(first.breaker.circuit().clone()))
+        .timeout(seconds(60))
+        .ready_within(seconds(5));
+    for other in others {
+        let route = Route::new(other.name, other.service(checks.clone(), client)?);
+        fallback = fallback.route(route.health(other.breaker.circuit().clone()));
+    }
+    let service =
+        ServiceBuilder::new().layer(fallback.build()?).service(first.service(checks.clone(), client)?);
+    Ok(BoxCloneSyncService::new(service))
+}
+
+fn write_down(name: &'static str, circuit: &Circuit, day: Day, transitions: &Arc<Mutex<Vec<Transition>>>) {
+    let transitions = Arc::clone(transitions);
+    let listening = circuit.subscribe(move |transition| {
+        let transition = Transition {
+            at: day.now(),
+            circuit: name,
+            from: circuit_state(transition.from),
+            to: circuit_state(transition.to),
+            why: why(&transition.reason, &transition.counts),
+        };
+        transitions.lock().unwrap_or_else(PoisonError::into_inner).push(transition);
+    });
+    listening.forever();
+}
+
+fn why(reason: &Reason, counts: &Counts) -> String {
+    let reason = reason.as_str().replace('_', " ");
+    match (counts.total, counts.refused) {
+        (0, 0) => reason,
+        (0, refused) => format!("{reason}; {refused} calls were refused"),
+        (total, _) => {
+            format!("{reason}; {} of {total} had failed, weighing {:.1}", counts.failed, counts.failed_weight)
+        }
+    }
+}
+
+fn circuit_state(state: State) -> CircuitState {
+    match state {
+        State::Open | State::ForcedOpen => CircuitState::Open,
+        State::HalfOpen => CircuitState::HalfOpen,
+        _ => CircuitState::Closed,
+    }
+}
+
+impl Client for Stack {
+    async fn call(&self, step: Step, request: Request) -> Result<Bytes, Failure> {
+        let service = match step {
+            Step::Plan => &self.plan,
+            Step::Tool => &self.tool,
+            Step::Summary => &self.summary,
+        };
+        let response = service.clone().oneshot(request).await;
+        let response = response.map_err(|error| failure(Verdict::of_error(&*error), chain(&*error)))?;
+        // What an upstream said last comes back as it said it, with the verdict of the layers on it.
+        if let Judged::Now(verdict) = ByResponse.response(&response)
+            && !verdict.is_success()
+        {
+            return Err(failure(verdict, format!("status {}", response.status())));
+        }
+        response.bytes().await.map_err(|error| failure(verdict_of_body_error(&error), chain(&error)))
+    }
+
+    fn circuits(&self) -> Vec<(&'static str, CircuitState)> {
+        self.circuits.iter().map(|(name, circuit)| (*name, circuit_state(circuit.state()))).collect()
+    }
+
+    fn transitions(&self) -> Vec<Transition> {
+        self.transitions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn failure(verdict: Verdict, message: String) -> Failure {
+    let class = verdict.class();
+    Failure { class: class.to_string(), classed: class != Class::Unknown, message }
+}
