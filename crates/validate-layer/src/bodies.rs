@@ -31,12 +31,16 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
 
     fn open(&self, response: Res, validator: &Validator) -> Step<Res::Out, Self::Reading> {
         let (parts, body) = response.open();
-        if !has_answer(&parts) {
+        // A failed response is the upstream's own word, which clients want to parse.
+        if !class_of_status(parts.status).is_success() {
             return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
         let insight = Insight::of(&parts.extensions);
         if let Some(fault) = insight.and_then(|insight| refused(insight, &parts, validator)) {
             return Step::Done(Err(fault.into()));
+        }
+        if matches!(parts.status.as_u16(), 100..=199 | 204 | 205) {
+            return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
         if is_stream(&parts.headers) {
             events::unchecked(validator.name(), "stream");
@@ -69,12 +73,6 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
             _ => Err(cut("a body that ended in a way nobody knows".into(), &parts, validator)),
         })
     }
-}
-
-/// Whether the status says that there is an answer in the body. A failed response is the upstream's own word, which
-/// clients want to parse.
-fn has_answer(parts: &Parts) -> bool {
-    class_of_status(parts.status).is_success() && !matches!(parts.status.as_u16(), 100..=199 | 204 | 205)
 }
 
 /// A reader inside found a failure although the status says success: nobody may take this for an answer.
