@@ -367,7 +367,7 @@ fn finish_of(reason: &str) -> Finish {
         ),
     ];
     let is = |known: &&str| known.eq_ignore_ascii_case(reason);
-    match KNOWN.into_iter().find(|(_, names)| names.iter().any(|known| is(known))) {
+    match KNOWN.into_iter().find(|(_, names)| names.iter().any(is)) {
         Some((finish, _)) => finish,
         None => Finish::Other(reason.chars().take(MAX_REASON).collect::<String>().into()),
     }

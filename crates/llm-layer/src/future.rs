@@ -9,7 +9,7 @@ use std::{
 
 use failsoft_core::{
     BoxError, Class, Facts, Fault, Held, Hold, Insight, ReadWhole, Slot, Verdict, Whole, class_of_status,
-    verdict_of_head,
+    is_encoded, verdict_of_head,
 };
 use http::{HeaderMap, header, response::Parts};
 use http_body::Body;
@@ -146,8 +146,7 @@ fn cut(head: &Parts, error: BoxError, config: &Config) -> BoxError {
 /// Whether a body is one to hold and judge: whole, JSON or something in its place, readable, and not too long.
 fn is_judged(head: &Parts, body: &impl Body, offered: &Offered, max_body: usize) -> bool {
     let too_long = body.size_hint().lower() > max_body as u64;
-    let packed = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-    if too_long || packed || head.status.is_informational() {
+    if too_long || is_encoded(&head.headers) || head.status.is_informational() {
         return false;
     }
     if !class_of_status(head.status).is_success() {
