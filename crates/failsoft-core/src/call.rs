@@ -198,6 +198,21 @@ impl Call {
         Self::current().is_none_or(|call| call.take())
     }
 
+    /// Gives back the last attempt that [`take_attempt`](Self::take_attempt) granted here, because it was not made
+    /// after all: refused before it reached anybody, or never begun.
+    pub fn give_attempt_back() {
+        let call = Self::current();
+        let mut next = call.as_ref();
+        while let Some(call) = next {
+            // A scope that was made since then has counted nothing.
+            let _ = call
+                .0
+                .further
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |further| further.checked_sub(1));
+            next = call.0.parent.as_ref();
+        }
+    }
+
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
     #[must_use]
     #[inline]

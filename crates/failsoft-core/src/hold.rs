@@ -116,25 +116,58 @@ pub enum Whole<B> {
     },
 }
 
-/// Reads a body up to a cap. One that came in one piece is not copied. Must not be polled again once it is ready.
+/// Reads a body up to a cap. One that came in one piece is not copied, small pieces are joined as they come: whatever
+/// the pieces, no more than about twice the bytes of the body is held. Must not be polled again once it is ready.
 #[must_use = "futures do nothing unless polled"]
 pub struct ReadWhole<B> {
     /// Taken when the cap is passed and the body is handed on.
     body: Option<B>,
     read: VecDeque<Bytes>,
+    /// Small pieces, which come after those in `read`.
+    small: BytesMut,
     length: usize,
     cap: usize,
     trailers: Option<HeaderMap>,
 }
 
+/// A shorter piece is copied: kept as it is, it costs more than its bytes, and keeps alive a larger buffer that it may
+/// be a part of.
+const SMALL: usize = 1024;
+
 impl<B> ReadWhole<B> {
     /// Reads `body`, and stops when it is longer than `cap` bytes.
-    pub const fn new(body: B, cap: usize) -> Self {
-        Self { body: Some(body), read: VecDeque::new(), length: 0, cap, trailers: None }
+    pub fn new(body: B, cap: usize) -> Self {
+        let (read, small) = (VecDeque::new(), BytesMut::new());
+        Self { body: Some(body), read, small, length: 0, cap, trailers: None }
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.length = self.length.saturating_add(bytes.len());
+        // Nothing is kept of a piece that is empty: there is no end to those.
+        if bytes.is_empty() {
+            return;
+        }
+        if bytes.len() < SMALL && self.length > bytes.len() {
+            self.small.extend_from_slice(&bytes);
+        } else {
+            self.end_small();
+            self.read.push_back(bytes);
+        }
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.read.push_back(self.small.split().freeze());
+        }
+    }
+
+    fn pieces(&mut self) -> VecDeque<Bytes> {
+        self.end_small();
+        std::mem::take(&mut self.read)
     }
 
     fn joined(&mut self) -> Bytes {
-        join(std::mem::take(&mut self.read), self.length)
+        join(self.pieces(), self.length)
     }
 }
 
@@ -150,16 +183,11 @@ where
             match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(mut data) => {
-                        let bytes = data.copy_to_bytes(data.remaining());
-                        this.length = this.length.saturating_add(bytes.len());
-                        this.read.push_back(bytes);
+                        let rest = data.remaining();
+                        this.push(data.copy_to_bytes(rest));
                         if this.length > this.cap {
-                            let read = std::mem::take(&mut this.read);
-                            return Poll::Ready(Whole::TooLarge(Held {
-                                read,
-                                rest: this.body.take(),
-                                trailers: None,
-                            }));
+                            let (read, rest) = (this.pieces(), this.body.take());
+                            return Poll::Ready(Whole::TooLarge(Held { read, rest, trailers: None }));
                         }
                     }
                     Err(frame) => this.trailers = frame.into_trailers().ok(),
@@ -322,6 +350,26 @@ mod tests {
         let collected = held.collect().await.unwrap();
         assert_eq!(collected.trailers(), Some(&trailers));
         assert_eq!(collected.to_bytes(), "hello");
+    }
+
+    #[tokio::test]
+    async fn tiny_and_empty_pieces_cost_no_more_than_their_bytes() {
+        let tiny = || (0..1000).flat_map(|_| [data("x"), data("")]);
+        let large = Frame::data(Bytes::from(vec![b'y'; SMALL]));
+        let frames = tiny().chain([Ok(large)]).chain(tiny()).collect();
+        let Whole::Complete { bytes, .. } = ReadWhole::new(body(frames), usize::MAX).await else {
+            panic!("it fits")
+        };
+        let all = ["x".repeat(1000), "y".repeat(SMALL), "x".repeat(1000)].concat();
+        assert!(bytes == all.as_bytes());
+
+        // What is held of them while it is read.
+        let frames: Frames = (0..1000).flat_map(|_| [data(""), data("x")]).collect();
+        let Whole::TooLarge(mut held) = ReadWhole::new(body(frames), 999).await else { panic!("too large") };
+        assert!(held.read.len() <= 2, "{} pieces", held.read.len());
+        let first = Pin::new(&mut held).frame().await.unwrap().unwrap();
+        assert_eq!(first.into_data().unwrap(), "x");
+        assert_eq!(held.collect().await.unwrap().to_bytes().len(), 999);
     }
 
     #[tokio::test]

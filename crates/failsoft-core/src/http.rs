@@ -50,6 +50,19 @@ pub const fn class_of_status(status: StatusCode) -> Class {
     }
 }
 
+/// Whether a body is encoded, so that its bytes are not yet what they stand for. A client that decodes removes the
+/// header.
+///
+/// No encoding are `identity`, nothing, and the name of a character set, which some servers put there.
+#[must_use]
+pub fn is_encoded(headers: &HeaderMap) -> bool {
+    const PLAIN: [&str; 5] = ["", "identity", "none", "utf-8", "utf8"];
+    headers.get_all(http::header::CONTENT_ENCODING).iter().any(|value| {
+        let value = value.as_bytes().trim_ascii();
+        !PLAIN.iter().any(|plain| plain.as_bytes().eq_ignore_ascii_case(value))
+    })
+}
+
 /// The verdict on a failed response by its status and headers; `None` for a success.
 #[must_use]
 pub fn verdict_of_head(status: StatusCode, headers: &HeaderMap) -> Option<Verdict> {
@@ -193,6 +206,22 @@ mod tests {
         for (status, class) in table {
             assert_eq!(now(&head(status, &[])).class(), class, "{status}");
         }
+    }
+
+    #[test]
+    fn a_body_is_encoded_by_a_coding_and_not_by_a_character_set() {
+        for (coding, encoded) in [
+            ("gzip", true),
+            ("GZIP", true),
+            ("br, identity", true),
+            ("identity", false),
+            ("Identity", false),
+            ("", false),
+            ("UTF-8", false),
+        ] {
+            assert_eq!(is_encoded(head(200, &[("content-encoding", coding)]).headers()), encoded, "{coding}");
+        }
+        assert!(!is_encoded(&HeaderMap::new()));
     }
 
     #[test]

@@ -76,13 +76,22 @@ pub struct ToolCall {
     pub name: Box<str>,
     /// The arguments as JSON text, as they came: never repaired.
     pub arguments: Arc<str>,
+    /// Whether the tool takes free text, so that the arguments are any text and no JSON.
+    pub free_text: bool,
 }
 
 impl ToolCall {
     /// A tool call with its name and its arguments as JSON text.
     #[must_use]
     pub fn new(name: impl Into<Box<str>>, arguments: impl Into<Arc<str>>) -> Self {
-        Self { id: None, name: name.into(), arguments: arguments.into() }
+        Self { id: None, name: name.into(), arguments: arguments.into(), free_text: false }
+    }
+
+    /// Says that its arguments are free text.
+    #[must_use]
+    pub const fn with_free_text(mut self) -> Self {
+        self.free_text = true;
+        self
     }
 
     /// Adds the id that the provider gave it.

@@ -310,7 +310,8 @@ pub fn arguments_of(call: &ToolCall) -> Result<Map<String, Value>, Flaw> {
     Ok(map)
 }
 
-/// Checks one tool call: its name is one of `offered` (where that is known), and its arguments are an object.
+/// Checks one tool call: its name is one of `offered` (where that is known), and its arguments are an object, unless
+/// they are free text.
 ///
 /// The findings are of [`SoftKind::UnknownTool`] or [`SoftKind::ToolCall`], with the codes `tool.unknown` and
 /// `tool.arguments`; a lossy number is a warning.
@@ -320,6 +321,9 @@ pub fn check_call<S: AsRef<str>>(call: &ToolCall, offered: Option<&[S]>) -> Opti
         if !offered.iter().any(|name| name.as_ref() == &*call.name) {
             return Some(unknown_tool(&call.name, offered));
         }
+    }
+    if call.free_text {
+        return None;
     }
     let flaw = arguments_of(call).err()?;
     let message = format!("arguments of `{}`: {flaw}", clipped(&call.name));

@@ -102,7 +102,7 @@ pub use self::{
     call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
     grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
     hold::{Held, Hold, ReadWhole, Rebody, Whole},
-    http::{BodyJudge, class_of_status, verdict_of_body_error, verdict_of_head, with_headers},
+    http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
     respond::{RespondBody, RespondFuture, RespondLayer, Responding},
     watched::{GuardFn, Watched},
 };

@@ -284,7 +284,7 @@ impl<Res> Cascade<Res> {
         let route = self.current;
         let end = self.end(plan, now).at;
         let took = self.clock.attempt.map(|run| now.saturating_duration_since(run.since));
-        let verdict = failed.verdict;
+        let (verdict, asked) = (failed.verdict, failed.asked);
         self.keep(plan, failed, took);
         if to == To::Nowhere {
             return Err(Next::Final);
@@ -304,11 +304,15 @@ impl<Res> Cascade<Res> {
         }
         self.deferred.enter(|| plan.close(route));
         let choice = self.take(plan, eligible).ok_or(Next::NoRouteLeft)?;
-        if !self.deferred.enter(Call::take_attempt) {
+        // A route that refused or was not ready was no attempt: the next one has its place.
+        if asked && !self.deferred.enter(Call::take_attempt) {
             return Err(Next::AttemptsSpent);
         }
         self.start(plan, choice);
         if !again(self.is_last(plan)) {
+            if asked {
+                self.deferred.enter(Call::give_attempt_back);
+            }
             return Err(Next::NotRepeatable);
         }
         events::next_route(name(plan, route), verdict, name(plan, self.current));

@@ -162,6 +162,23 @@ async fn a_cap_on_attempts_stops_the_cascade_and_the_trail_says_so() {
 }
 
 #[tokio::test]
+async fn a_route_that_refused_or_was_not_ready_is_no_attempt_and_the_next_one_has_its_place() {
+    let denied = Does::Fail(Class::Denied(Denier::Circuit));
+    for not_asked in [denied, Does::FailReady] {
+        // Of two attempts the first was made, the second was not.
+        let targets = targets(Does::Fail(Class::Transient), not_asked, Does::Answer);
+        let call = Call::options().max_attempts(2).begin();
+        assert_eq!(call.scope(ask(three(&targets), &targets[0])).await.unwrap(), "c");
+        assert_eq!(call.further_attempts(), 1);
+        // Of one attempt none was made yet.
+        let targets = self::targets(not_asked, Does::Fail(Class::Transient), Does::Answer);
+        let call = Call::options().max_attempts(1).begin();
+        call.scope(ask(three(&targets), &targets[0])).await.unwrap_err();
+        assert_eq!((targets[1].calls(), targets[2].calls()), (1, 0));
+    }
+}
+
+#[tokio::test]
 async fn a_caller_can_switch_falling_back_off_for_one_call() {
     let targets = targets(Does::Fail(Class::Transient), Does::Answer, Does::Answer);
     let call = Call::options().max_attempts(1).begin();

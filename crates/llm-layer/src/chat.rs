@@ -8,6 +8,7 @@ use crate::{
     Offered,
     error::{ErrorBody, Top},
     lens,
+    provider::event_data,
     tools::Calls,
     usage,
 };
@@ -26,6 +27,7 @@ pub(crate) fn judge(headers: &HeaderMap, body: &[u8], offered: &Offered) -> Fact
         // What the answers of other endpoints look like is not known here.
         _ if !is_chat && !is_broken_json(headers, body) => facts.verdict = Some(Verdict::SUCCESS),
         (None, Some(top)) => completion(&top, headers, offered, &mut facts),
+        (None, None) if event_data(text).len() < text.len() => no_stream(text, headers, &mut facts),
         (None, None) => no_object(body, &mut facts),
     }
     facts
@@ -37,6 +39,23 @@ fn is_broken_json(headers: &HeaderMap, body: &[u8]) -> bool {
     kind.starts_with(b"application/json")
         && !body.trim_ascii().is_empty()
         && serde_json::from_slice::<IgnoredAny>(body).is_err()
+}
+
+/// A stream of events came, which nobody asked for; or an error was sent as one.
+fn no_stream(text: &str, headers: &HeaderMap, facts: &mut Facts) {
+    match Top::read(event_data(text)).and_then(|top| top.error()) {
+        Some(error) => error.tell(None, headers, facts),
+        None => *facts = unasked_stream(),
+    }
+}
+
+/// What a stream means where one whole answer was asked for.
+pub(crate) fn unasked_stream() -> Facts {
+    let mut facts = Facts::default();
+    facts.inside_success = true;
+    let finding = Finding::new(SoftKind::Malformed, "stream", "a stream instead of one JSON object");
+    fail(&mut facts, Verdict::of(Class::Transient).with_hint(Hint::Same), finding);
+    facts
 }
 
 /// Something came where a JSON object should be.
@@ -61,7 +80,9 @@ fn no_object(body: &[u8], facts: &mut Facts) {
 fn completion(top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
     let Some(choices) = top.choices else {
         let object = top.object.and_then(lens::string).unwrap_or_default();
-        if !object.is_empty() && !object.contains("completion") {
+        // A list of vectors, a picture. Who has asked for a chat did not ask for those.
+        let other = !object.is_empty() && !object.contains("completion");
+        if offered.is_chat() != Some(true) && (other || top.data.is_some_and(lens::has_elements)) {
             facts.verdict = Some(Verdict::SUCCESS);
         } else if let Some(error) = top.instead_of_answer() {
             error.tell(None, headers, facts);
@@ -142,8 +163,8 @@ impl<'a> Choice<'a> {
         content.refused |= says_something(&[refusal]);
         content.reasoning |= says_something(&[thoughts, reasoning, details]);
         Self {
-            finish: finish.and_then(lens::string).map(|reason| finish_of(&reason)),
-            error: error.filter(|raw| lens::truthy(raw)),
+            finish: lens::some_string(finish).map(|reason| finish_of(&reason)),
+            error: error.filter(|raw| lens::tells(raw)),
             content,
             calls: Calls::read(tool_calls, function_call, &format!("{at}/message"), offered),
             at,
@@ -330,16 +351,25 @@ impl Content {
     }
 }
 
-/// The finish reasons of OpenAI and of those who speak its dialect.
+/// The finish reasons of OpenAI and of those who speak its dialect, in either case. Gateways to other models let the
+/// reasons of those through.
 fn finish_of(reason: &str) -> Finish {
-    match reason {
-        // `eos_token` and `stop_sequence` are what text-generation servers say.
-        "stop" | "eos_token" | "stop_sequence" => Finish::Stop,
-        "tool_calls" | "function_call" => Finish::ToolCalls,
-        // Mistral's `model_length`: the window was full.
-        "length" | "model_length" => Finish::Length,
-        "content_filter" => Finish::ContentFilter,
-        other => Finish::Other(other.chars().take(MAX_REASON).collect::<String>().into()),
+    const KNOWN: [(Finish, &[&str]); 4] = [
+        // Text-generation servers say `eos_token` and `stop_sequence`, Together `eos`, Anthropic `end_turn`.
+        (Finish::Stop, &["stop", "eos", "eos_token", "stop_sequence", "end_turn"]),
+        (Finish::ToolCalls, &["tool_calls", "function_call", "tool_use"]),
+        // Mistral's `model_length`: the window was full. Anthropic and Gemini: `max_tokens`.
+        (Finish::Length, &["length", "model_length", "max_tokens"]),
+        // Anthropic `refusal`, Gemini the others, Zhipu `sensitive`.
+        (
+            Finish::ContentFilter,
+            &["content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
+        ),
+    ];
+    let is = |known: &&str| known.eq_ignore_ascii_case(reason);
+    match KNOWN.into_iter().find(|(_, names)| names.iter().any(is)) {
+        Some((finish, _)) => finish,
+        None => Finish::Other(reason.chars().take(MAX_REASON).collect::<String>().into()),
     }
 }
 

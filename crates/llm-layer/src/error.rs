@@ -48,15 +48,17 @@ pub(crate) struct Top<'a> {
     pub(crate) object: Option<&'a str>,
     pub(crate) choices: Option<&'a str>,
     pub(crate) usage: Option<&'a str>,
+    pub(crate) data: Option<&'a str>,
 }
 
 impl<'a> Top<'a> {
     /// `None` when the text is neither an object nor a list of one.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let text = unwrapped(text);
-        let [error, detail, object, choices, usage] =
-            lens::fields(text, ["error", "detail", "object", "choices", "usage"])?;
-        Some(Self { text, error: error.filter(|raw| lens::truthy(raw)), detail, object, choices, usage })
+        let [error, detail, object, choices, usage, data] =
+            lens::fields(text, ["error", "detail", "object", "choices", "usage", "data"])?;
+        let error = error.filter(|raw| lens::tells(raw));
+        Some(Self { text, error, detail, object, choices, usage, data })
     }
 
     /// Whether it was sent inside a list.

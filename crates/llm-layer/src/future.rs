@@ -9,13 +9,13 @@ use std::{
 
 use failsoft_core::{
     BoxError, Class, Facts, Fault, Held, Hold, Insight, ReadWhole, Slot, Verdict, Whole, class_of_status,
-    verdict_of_head,
+    is_encoded, verdict_of_head,
 };
 use http::{HeaderMap, header, response::Parts};
 use http_body::Body;
 use pin_project_lite::pin_project;
 
-use crate::{Offered, layer::Config};
+use crate::{Offered, chat, layer::Config};
 
 pin_project! {
     /// The future of an [`Llm`](crate::Llm) service. Dropping it drops the call, or the body that is being read.
@@ -64,7 +64,11 @@ where
                     };
                     let decided =
                         Insight::of(response.extensions()).is_some_and(|insight| insight.verdict().is_some());
-                    let (head, body) = response.open();
+                    let (mut head, body) = response.open();
+                    if !decided && is_unasked_stream(&head, this.offered) {
+                        leave(&mut head, chat::unasked_stream());
+                        return Poll::Ready(Ok(R::close(head, Held::unread(body))));
+                    }
                     if decided || !is_judged(&head, &body, this.offered, this.config.max_body) {
                         return Poll::Ready(Ok(R::close(head, Held::unread(body))));
                     }
@@ -142,11 +146,14 @@ fn cut(head: &Parts, error: BoxError, config: &Config) -> BoxError {
 /// Whether a body is one to hold and judge: whole, JSON or something in its place, readable, and not too long.
 fn is_judged(head: &Parts, body: &impl Body, offered: &Offered, max_body: usize) -> bool {
     let too_long = body.size_hint().lower() > max_body as u64;
-    let packed = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-    if too_long || packed || head.status.is_informational() {
+    if too_long || is_encoded(&head.headers) || head.status.is_informational() {
         return false;
     }
     if !class_of_status(head.status).is_success() {
+        return true;
+    }
+    // Such a request is answered with JSON, whatever the response says that it is.
+    if offered.wants_whole_chat() {
         return true;
     }
     let bodiless = matches!(head.status.as_u16(), 204 | 205);
@@ -155,8 +162,15 @@ fn is_judged(head: &Parts, body: &impl Body, offered: &Offered, max_body: usize)
             Kind::Json | Kind::Html => true,
             // A stream whose content type was forgotten must not be held.
             Kind::Text => !offered.is_stream(),
-            Kind::Other => false,
+            Kind::Stream | Kind::Other => false,
         }
+}
+
+/// Whether a stream came where one whole answer was asked for. It may have no end, so it is never held.
+fn is_unasked_stream(head: &Parts, offered: &Offered) -> bool {
+    offered.wants_whole_chat()
+        && class_of_status(head.status).is_success()
+        && matches!(kind_of(&head.headers), Kind::Stream)
 }
 
 /// What a content type says of a body.
@@ -165,7 +179,9 @@ enum Kind {
     Html,
     /// Other text, or no word on it.
     Text,
-    /// A stream, sound, a picture, an archive.
+    /// Events, or lines of JSON.
+    Stream,
+    /// Sound, a picture, an archive.
     Other,
 }
 
@@ -176,7 +192,9 @@ fn kind_of(headers: &HeaderMap) -> Kind {
     match essence.as_str() {
         "application/json" | "text/json" => Kind::Json,
         "text/html" | "application/xhtml+xml" => Kind::Html,
-        "text/event-stream" => Kind::Other,
+        "text/event-stream" | "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
+            Kind::Stream
+        }
         "" => Kind::Text,
         other if other.ends_with("+json") => Kind::Json,
         other if other.starts_with("text/") => Kind::Text,

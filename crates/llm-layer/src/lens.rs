@@ -174,6 +174,33 @@ pub(crate) fn truthy(text: &str) -> bool {
     }
 }
 
+/// Whether a value says anything, or of an object any of its fields: some servers send an error object always, and
+/// nothing in it where there is none.
+pub(crate) fn tells(text: &str) -> bool {
+    struct Fields;
+
+    impl<'de> Visitor<'de> for Fields {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+            let mut any = false;
+            while let Some((_, value)) = map.next_entry::<IgnoredAny, &RawValue>()? {
+                any |= truthy(value.get());
+            }
+            Ok(any)
+        }
+    }
+
+    if !text.starts_with('{') {
+        return truthy(text);
+    }
+    serde_json::Deserializer::from_str(text).deserialize_map(Fields).unwrap_or(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

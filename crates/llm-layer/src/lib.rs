@@ -35,10 +35,11 @@
 //! | response | |
 //! |---|---|
 //! | success, JSON or text or HTML or no content type | held, judged |
+//! | success of any type, also 204, to a chat request that asked for no stream | held, judged; a stream is known by its type and not held |
 //! | any failed status | held, judged: a typed code in the body first, then the status |
-//! | success, `text/event-stream`, `application/x-ndjson`, sound, pictures, other types | passes unread |
+//! | success, `text/event-stream`, `application/x-ndjson`, sound, pictures, other types, to another request | passes unread |
 //! | success, no JSON by its type, to a request with `"stream": true` | passes unread |
-//! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body), 204 | passes, judged by its status by others |
+//! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body) | passes, judged by its status by others |
 //! | already judged by a reader further inside | passes unread |
 //!
 //! # What an answer's verdict is
@@ -46,7 +47,7 @@
 //! | found | class | the same again? |
 //! |---|---|---|
 //! | an error object, also inside a success | that of the error | |
-//! | `null`, HTML, text that is no JSON, cut JSON | transient | yes |
+//! | `null`, HTML, a stream, text that is no JSON, cut JSON | transient | yes |
 //! | an empty body, no choices, no content and no tool call | soft: empty | yes |
 //! | nothing but reasoning | soft: empty | changed |
 //! | `finish_reason` is `length`, or all tokens were used for nothing | soft: truncated | changed |

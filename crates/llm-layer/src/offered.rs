@@ -96,7 +96,7 @@ impl Offered {
             return not_a_chat;
         };
         Self {
-            chat: Some(messages.is_some() || prompt.is_some()),
+            chat: if messages.is_none() && prompt.is_some() { None } else { Some(messages.is_some()) },
             tools: tools_of(tools, functions),
             stream: stream.is_some_and(|raw| raw == "true"),
             json: format.is_some_and(asks_for_json),
@@ -161,10 +161,16 @@ impl Offered {
         self.max_tokens
     }
 
-    /// Whether it was a chat or completion request; `None` when that is not known.
+    /// Whether it was a chat request; `None` when that is not known, also of one that has a `prompt` only: pictures are
+    /// made from those too.
     #[must_use]
     pub const fn is_chat(&self) -> Option<bool> {
         self.chat
+    }
+
+    /// Whether it is known to be a chat request that is to be answered in one piece.
+    pub(crate) fn wants_whole_chat(&self) -> bool {
+        self.chat == Some(true) && !self.stream
     }
 
     /// The offered tools, where they are known.
@@ -308,6 +314,12 @@ mod tests {
         assert_eq!(none.has_tool("x"), Some(false));
         let functions = Offered::of_body(br#"{"messages":[],"functions":[{"name":"x"}]}"#);
         assert_eq!(functions.has_tool("x"), Some(true));
+    }
+
+    #[test]
+    fn of_a_prompt_alone_nobody_knows_whether_text_or_a_picture_is_made_from_it() {
+        assert_eq!(Offered::of_body(br#"{"prompt":"a cat"}"#).is_chat(), None);
+        assert_eq!(Offered::of_body(br#"{"prompt":"a cat","messages":[]}"#).is_chat(), Some(true));
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(crate) fn of_status(status: StatusCode) -> Verdict {
 }
 
 /// An error that a server sent as an event, as it would have inside a stream.
-fn event_data(text: &str) -> &str {
+pub(crate) fn event_data(text: &str) -> &str {
     let mut lines = text.lines().map(str::trim_start);
     match text.trim_start().bytes().next() {
         Some(b'd' | b'e') => lines.find_map(|line| line.strip_prefix("data:")).map_or(text, str::trim),

@@ -60,13 +60,11 @@ impl Calls {
             (None, Some(custom)) => {
                 let [name, input] = lens::fields(custom, ["name", "input"]).unwrap_or_default();
                 let name = name.and_then(lens::string).unwrap_or_default();
-                // Seen as a call without arguments, it is checked by its name alone.
-                self.keep(id, &name, "{}".into());
-                self.check(at, offered);
-                let text = input.and_then(lens::string).unwrap_or_default();
+                self.keep(id, &name, input.and_then(lens::string).unwrap_or_default().into());
                 if let Some(call) = self.calls.last_mut() {
-                    call.arguments = text.into();
+                    call.free_text = true;
                 }
+                self.check(at, offered);
             }
             (None, None) => {
                 self.keep(id, "", "".into());
@@ -100,7 +98,7 @@ impl Calls {
         }
         // Nothing becomes an empty object, unless nothing is what the tool takes.
         let empty = json::is_blank(&call.arguments) && offered.takes_none(&call.name);
-        let found = if empty || call.arguments.len() > lens::MAX_VALUE {
+        let found = if !call.free_text && (empty || call.arguments.len() > lens::MAX_VALUE) {
             let bare = ToolCall::new(&*call.name, "{}");
             json::check_call(&bare, offered.known_tools())
                 .or_else(|| if empty { None } else { lens::flaw_of_long(&call.arguments, '{') })

@@ -135,6 +135,34 @@ async fn streams_and_other_types_pass_unread_and_failures_are_judged_whatever_th
 }
 
 #[tokio::test]
+async fn a_chat_that_asked_for_no_stream_is_answered_with_json_or_not_at_all() {
+    let chat = r#"{"messages":[]}"#;
+    let class = async |response| seen(&answer(response, chat).await).map(|verdict| verdict.class().as_str());
+    for kind in ["application/octet-stream", "image/png", "application/xml"] {
+        assert_eq!(class(response(200, kind, GOOD)).await, Some("success"), "{kind}");
+        assert_eq!(class(response(200, kind, "<html>")).await, Some("transient"), "{kind}");
+        let event = "data: {\"error\":{\"type\":\"overloaded_error\"}}\n\ndata: [DONE]\n\n";
+        assert_eq!(class(response(200, kind, event)).await, Some("overloaded"), "{kind}");
+        let event = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n";
+        assert_eq!(class(response(200, kind, event)).await, Some("transient"), "{kind}");
+    }
+    // A stream may have no end: it is not held, and known by its type.
+    for kind in ["text/event-stream", "application/x-ndjson"] {
+        let mut response =
+            Response::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()));
+        response.headers_mut().insert("content-type", http::HeaderValue::from_static(kind));
+        let response = answer(response, chat).await;
+        assert_eq!(seen(&response).map(|verdict| verdict.class()), Some(Class::Transient), "{kind}");
+    }
+    for status in [204, 205] {
+        assert_eq!(class(response(status, "application/json", "")).await, Some("soft.empty"), "{status}");
+    }
+    for other in [r#"{"object":"list","data":[]}"#, r#"{"object":"status","message":"maintenance"}"#] {
+        assert_eq!(class(response(200, "application/json", other)).await, Some("soft.malformed"), "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_without_a_content_type_is_not_held_when_a_stream_was_asked_for() {
     let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>());
     let request = r#"{"messages":[],"stream":true}"#;

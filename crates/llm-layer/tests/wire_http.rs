@@ -41,10 +41,14 @@ async fn serve_raw(answer: &'static str) -> String {
 }
 
 async fn ask(url: &str) -> Result<reqwest::Response, BoxError> {
+    ask_with(url, r#"{"messages": []}"#).await
+}
+
+async fn ask_with(url: &str, body: &'static str) -> Result<reqwest::Response, BoxError> {
     let service = ServiceBuilder::new()
         .layer(LlmLayer::new(Provider::OpenAiCompatible))
         .service(reqwest::Client::new());
-    let request = reqwest::Client::new().post(url).body(r#"{"messages": []}"#).build()?;
+    let request = reqwest::Client::new().post(url).body(body).build()?;
     service.oneshot(request).await
 }
 
@@ -122,7 +126,12 @@ async fn an_event_stream_is_handed_on_at_once() {
             Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
         }),
     );
-    let mut response = ask(&serve(app).await).await.unwrap();
+    let url = serve(app).await;
+    let mut response = ask_with(&url, r#"{"messages": [], "stream": true}"#).await.unwrap();
     assert_eq!(class(&response), None);
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "data: {}\n\n");
+    // Also one that nobody asked for, but it is no answer.
+    let mut response = ask(&url).await.unwrap();
+    assert_eq!(class(&response), Some(Class::Transient));
     assert_eq!(response.chunk().await.unwrap().unwrap(), "data: {}\n\n");
 }

@@ -186,7 +186,8 @@ where
             return Then::Return(outcome);
         }
         if verdict.class().is_denied() && self.more.as_ref().is_some_and(|more| more.previous.is_some()) {
-            // A refusal of ours is no outcome: the upstream's own, from before, is.
+            // A refusal of ours is no outcome, and no attempt: the upstream's own, from before, is.
+            Call::give_attempt_back();
             return self.return_previous(verdict, Next::Final);
         }
         match self.another(&outcome, &verdict) {
@@ -226,7 +227,11 @@ where
         }
         let prepared = self.prepare(outcome, verdict);
         match (&self.shared.policy.budget, prepared) {
-            (Some(budget), Ok(_)) if !budget.try_withdraw(verdict.class()) => Err(Next::BudgetEmpty),
+            (Some(budget), Ok(_)) if !budget.try_withdraw(verdict.class()) => {
+                // Another route may still have it.
+                Call::give_attempt_back();
+                Err(Next::BudgetEmpty)
+            }
             (Some(budget), Err(why)) => {
                 budget.on_failure();
                 Err(why)
@@ -277,7 +282,9 @@ where
         })
     }
 
+    /// The attempt that was decided on is not made.
     pub(crate) fn not_ready(&mut self) -> Then<S::Response, Req> {
+        Call::give_attempt_back();
         let previous = self.more.as_ref().and_then(|more| more.previous.as_ref());
         let verdict = previous.map_or(Verdict::of(Class::Unknown), |previous| previous.verdict);
         self.return_previous(verdict, Next::NotReady)

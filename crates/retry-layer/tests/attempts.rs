@@ -262,6 +262,29 @@ async fn the_cap_that_a_call_carries_counts_over_nested_layers() {
 
 // P34
 #[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_not_made_after_all_does_not_count_on_the_call() {
+    let call = || Call::options().max_attempts(9).begin();
+    // Refused by the budget.
+    let empty = RetryBudget::builder().ratio(0.0).min_per_sec(0.0).initial(0.0).build().unwrap();
+    let upstream = Upstream::new([], Do::Status(503));
+    let refused = call();
+    refused.scope(send(exact().budget(empty), &upstream, get())).await.unwrap();
+    assert_eq!((upstream.calls(), refused.further_attempts()), (1, 0));
+    // Refused by a circuit that opened meanwhile.
+    let upstream = Upstream::new([Do::Status(503), Do::Status(503), Do::Deny], Do::Status(200));
+    let opened = call();
+    opened.scope(send(exact(), &upstream, get())).await.unwrap_err();
+    assert_eq!(opened.further_attempts(), 1);
+    // Not ready in time, and not ready at all.
+    for fail in [false, true] {
+        let upstream = Upstream::ready_for(2, fail, [], Do::Status(503));
+        let unready = call();
+        unready.scope(send(exact(), &upstream, get())).await.unwrap_err();
+        assert_eq!((upstream.calls(), unready.further_attempts()), (2, 1), "{fail}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_may_have_been_done_is_repeated_only_where_that_is_harmless() {
     // Without an answer, a POST may have been acted on.
     let upstream = Upstream::new([], Do::Reset);

@@ -8,13 +8,9 @@ use std::{
 
 use failsoft_core::{
     BoxError, Class, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind, Verdict,
-    Whole, class_of_status,
+    Whole, class_of_status, is_encoded,
 };
-use http::{
-    HeaderMap,
-    header::{CONTENT_ENCODING, CONTENT_TYPE},
-    response::Parts,
-};
+use http::{HeaderMap, header::CONTENT_TYPE, response::Parts};
 
 use crate::{Answer, Beyond, Bodies, Mode, Validator, events, mode::Step};
 
@@ -31,12 +27,16 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
 
     fn open(&self, response: Res, validator: &Validator) -> Step<Res::Out, Self::Reading> {
         let (parts, body) = response.open();
-        if !has_answer(&parts) {
+        // A failed response is the upstream's own word, which clients want to parse.
+        if !class_of_status(parts.status).is_success() {
             return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
         let insight = Insight::of(&parts.extensions);
         if let Some(fault) = insight.and_then(|insight| refused(insight, &parts, validator)) {
             return Step::Done(Err(fault.into()));
+        }
+        if matches!(parts.status.as_u16(), 100..=199 | 204 | 205) {
+            return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
         if is_stream(&parts.headers) {
             events::unchecked(validator.name(), "stream");
@@ -61,7 +61,7 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
         let Some(parts) = reading.parts.take() else { return Poll::Pending };
         Poll::Ready(match whole {
             Whole::Complete { bytes, trailers } => {
-                let answer = Answer::of_body(&bytes, is_compressed(&parts.headers));
+                let answer = Answer::of_body(&bytes, is_encoded(&parts.headers));
                 judged(parts, answer, validator).map(|parts| Res::close(parts, Held::whole(bytes, trailers)))
             }
             Whole::TooLarge(held) => too_large(parts, validator).map(|parts| Res::close(parts, held)),
@@ -69,12 +69,6 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
             _ => Err(cut("a body that ended in a way nobody knows".into(), &parts, validator)),
         })
     }
-}
-
-/// Whether the status says that there is an answer in the body. A failed response is the upstream's own word, which
-/// clients want to parse.
-fn has_answer(parts: &Parts) -> bool {
-    class_of_status(parts.status).is_success() && !matches!(parts.status.as_u16(), 100..=199 | 204 | 205)
 }
 
 /// A reader inside found a failure although the status says success: nobody may take this for an answer.
@@ -105,11 +99,6 @@ fn is_stream(headers: &HeaderMap) -> bool {
     let grpc = essence.get(.."application/grpc".len());
     STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream))
         || grpc.is_some_and(|start| start.eq_ignore_ascii_case("application/grpc"))
-}
-
-/// Clients that decompress remove the header.
-fn is_compressed(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Looks at an answer and says in the insight what was found.

@@ -150,6 +150,23 @@ async fn unclosed_json_is_a_failure_and_never_an_empty_value() {
 }
 
 #[tokio::test]
+async fn a_failure_that_a_reader_found_counts_whatever_the_status_of_success() {
+    for status in [200, 202, 204, 205] {
+        let insight = Insight::new();
+        insight.learn(|facts| facts.verdict = Some(Verdict::soft(SoftKind::Empty)));
+        let client = service_fn(move |()| {
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            response.extensions_mut().insert(insight.clone());
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let err = ValidateLayer::builder().build().unwrap().layer(client).oneshot(()).await.unwrap_err();
+        let fault = Fault::find(&*err).expect("a fault");
+        assert_eq!((fault.class(), fault.status()), (Class::Soft(SoftKind::Empty), Some(status)));
+    }
+}
+
+#[tokio::test]
 async fn an_empty_body_is_a_failure_that_may_be_repeated_unless_it_is_allowed() {
     let err = through(ValidateLayer::builder(), response("")).await.unwrap_err();
     assert_eq!(soft(&err), (SoftKind::Empty, Hint::Same));

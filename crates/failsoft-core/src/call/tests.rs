@@ -36,6 +36,28 @@ fn a_cap_counts_attempts_of_all_scopes_below_and_a_refused_one_counts_nowhere() 
 }
 
 #[test]
+fn an_attempt_that_was_not_made_is_given_back_on_every_scope_that_counted_it() {
+    let outer = Call::options().max_attempts(2).begin();
+    let mut deferred = Deferred::new();
+    outer.enter(|| {
+        deferred.enter(|| {
+            assert!(Call::take_attempt());
+            // The scope becomes real only now, and has counted nothing.
+            Call::record(attempt("retry-layer"));
+            assert!(!Call::take_attempt());
+            Call::give_attempt_back();
+        });
+    });
+    assert_eq!(outer.further_attempts(), 0);
+    deferred.enter(|| {
+        assert!(Call::take_attempt());
+        assert!(!Call::take_attempt());
+    });
+    assert_eq!(outer.further_attempts(), 1);
+    Call::give_attempt_back(); // outside of any call it is nothing
+}
+
+#[test]
 fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
     let outer =
         Call::options().timeout(Duration::from_secs(5)).max_attempts(1).mark(Mark::LastResort).begin();

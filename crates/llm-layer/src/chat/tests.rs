@@ -147,6 +147,53 @@ fn a_finish_reason_that_nobody_knows_is_kept_and_is_no_good_end() {
 }
 
 #[test]
+fn finish_reasons_that_gateways_let_through_are_known_in_either_case() {
+    // V-D4 and the like: taken for an unknown one, a cut answer would be asked for again as it is.
+    let unknown = Offered::unknown();
+    for reason in ["eos", "EOS_TOKEN", "STOP", "end_turn", ""] {
+        let finish = format!("{reason:?}");
+        assert_eq!(verdict(r#"{"content":"x"}"#, &finish, &unknown), OK, "{reason}");
+    }
+    for reason in ["LENGTH", "max_tokens", "MAX_TOKENS"] {
+        let finish = format!("{reason:?}");
+        let cut = ("soft.truncated", Hint::Modify);
+        assert_eq!(verdict(r#"{"content":"x"}"#, &finish, &unknown), cut, "{reason}");
+    }
+    for reason in ["SAFETY", "refusal", "sensitive"] {
+        assert_eq!(verdict(r#"{"content":"x"}"#, &format!("{reason:?}"), &unknown).0, "refused", "{reason}");
+    }
+}
+
+#[test]
+fn an_error_object_with_nothing_in_it_is_no_error() {
+    for error in ["{}", r#"{"message":"","type":"","param":null,"code":null}"#, r#"{"code":0,"message":""}"#]
+    {
+        for body in [
+            format!(
+                r#"{{"error":{error},"choices":[{{"message":{{"content":"x"}},"finish_reason":"stop"}}]}}"#
+            ),
+            format!(
+                r#"{{"choices":[{{"error":{error},"message":{{"content":"x"}},"finish_reason":"stop"}}]}}"#
+            ),
+        ] {
+            let facts = judge(&HeaderMap::new(), body.as_bytes(), &Offered::unknown());
+            assert_eq!(facts.verdict, Some(Verdict::SUCCESS), "{body}");
+        }
+    }
+}
+
+#[test]
+fn pictures_made_from_a_prompt_are_an_answer() {
+    let picture = br#"{"created":1,"data":[{"url":"https://example.com/a.png"}]}"#;
+    let prompt = Offered::of_body(br#"{"prompt":"a cat","size":"256x256"}"#);
+    assert_eq!(judge(&HeaderMap::new(), picture, &prompt).verdict, Some(Verdict::SUCCESS));
+    let none = br#"{"created":1,"data":[]}"#;
+    assert_eq!(judge(&HeaderMap::new(), none, &prompt).verdict.unwrap().class().as_str(), "soft.malformed");
+    let chat = Offered::of_body(br#"{"messages":[]}"#);
+    assert_eq!(judge(&HeaderMap::new(), picture, &chat).verdict.unwrap().class().as_str(), "soft.malformed");
+}
+
+#[test]
 fn the_json_that_was_asked_for_is_strictly_read_and_a_fence_only_noted() {
     let json = Offered::unknown().with_json();
     assert_eq!(verdict(r#"{"content":"{\"a\":[1"}"#, STOP, &json), ("soft.malformed", Hint::Modify));

@@ -4,8 +4,8 @@ use failsoft_core::{ConfigError, Finding, Report, SoftKind, json};
 
 use crate::{Answer, Check};
 
-/// The tool calls can be carried out: each names an offered tool, and its arguments are one JSON object. Empty or cut
-/// arguments are never taken for `{}`.
+/// The tool calls can be carried out: each names an offered tool, and its arguments are one JSON object, or any text
+/// where the tool takes [free text](failsoft_core::ToolCall::free_text). Empty or cut arguments are never taken for `{}`.
 ///
 /// Where the offered tools are known, a call that was left as text in the content is found too.
 ///

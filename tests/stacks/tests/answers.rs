@@ -1,0 +1,73 @@
+//! Answers that validate around llm lets through, as the README puts them.
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use axum::http::{Request, Response};
+use bytes::Bytes;
+use failsoft_core::{BoxError, Class, SoftKind, Verdict};
+use http_body_util::Full;
+use llm_layer::{LlmLayer, Provider};
+use tower::{ServiceBuilder, ServiceExt};
+use validate_layer::ValidateLayer;
+
+const GOOD: &str =
+    r#"{"choices": [{"message": {"content": "{\"city\": \"Bern\"}"}, "finish_reason": "stop"}]}"#;
+
+async fn class(request: &'static str, response: Response<Full<Bytes>>) -> Class {
+    let mut response = Some(response);
+    let stack = ServiceBuilder::new()
+        .layer(ValidateLayer::builder().json_object().require("/city").build().unwrap())
+        .layer(LlmLayer::new(Provider::OpenAiCompatible))
+        .service_fn(move |_: Request<String>| {
+            std::future::ready(response.take().ok_or_else(|| BoxError::from("one call")))
+        });
+    match stack.oneshot(Request::new(request.to_owned())).await {
+        Ok(_) => Class::Success,
+        Err(err) => Verdict::of_error(&*err).class(),
+    }
+}
+
+fn json(body: &'static str) -> Response<Full<Bytes>> {
+    Response::builder().header("content-type", "application/json").body(Full::from(body)).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_of_a_tool_that_takes_free_text_is_an_answer() {
+    let request = r#"{"messages": [], "tools": [{"type": "custom", "custom": {"name": "sql"}}]}"#;
+    let call = json(
+        r#"{"choices": [{"finish_reason": "tool_calls", "message": {"content": null, "tool_calls":
+            [{"id": "1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}]}}]}"#,
+    );
+    assert_eq!(class(request, call).await, Class::Success);
+    let unknown = json(
+        r#"{"choices": [{"finish_reason": "tool_calls", "message": {"content": null, "tool_calls":
+            [{"id": "1", "type": "custom", "custom": {"name": "rm", "input": "select 1"}}]}}]}"#,
+    );
+    assert_eq!(class(request, unknown).await, Class::Soft(SoftKind::UnknownTool));
+}
+
+#[tokio::test]
+async fn a_good_answer_is_one_whatever_its_head_says_of_its_form() {
+    for (name, value) in [
+        ("content-encoding", ""),
+        ("content-encoding", "Identity"),
+        ("content-encoding", "utf-8"),
+        ("content-type", "application/octet-stream"),
+        ("content-type", "text/plain"),
+    ] {
+        let mut response = json(GOOD);
+        response.headers_mut().insert(name, value.parse().unwrap());
+        assert_eq!(class(r#"{"messages": []}"#, response).await, Class::Success, "{name}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_an_answer_in_it_is_none() {
+    for status in [204, 205] {
+        let mut response = json("");
+        *response.status_mut() = axum::http::StatusCode::from_u16(status).unwrap();
+        assert_eq!(class(r#"{"messages": []}"#, response).await, Class::Soft(SoftKind::Empty), "{status}");
+    }
+    let mut stream = json("data: {}\n\n");
+    stream.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+    assert_eq!(class(r#"{"messages": []}"#, stream).await, Class::Transient);
+}
