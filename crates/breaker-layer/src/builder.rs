@@ -124,6 +124,9 @@ impl<C> BreakerBuilder<C> {
     ///
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<BreakerLayer<C>, ConfigError> {
+        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            return Err(ConfigError::new("BreakerLayer", "name", "blank", "a name"));
+        }
         let settings = self.settings.build()?;
         let table = Table::new(self.rows, settings.soft_weight())?;
         let engine = Engine::new(settings, Instant::now());
@@ -138,5 +141,17 @@ impl<C> fmt::Debug for BreakerBuilder<C> {
             .field("name", &self.name)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_name_is_refused() {
+        for blank in ["", " \n"] {
+            assert_eq!(BreakerBuilder::new().name(blank).build().unwrap_err().field(), "name");
+        }
     }
 }

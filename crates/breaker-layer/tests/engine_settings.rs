@@ -68,6 +68,7 @@ fn nothing_too_large() {
     refused(defaults().max_open_time(FOREVER), "max_open_time");
     refused(defaults().at_once_open_time(FOREVER), "at_once_open_time");
     refused(defaults().lease(FOREVER), "lease");
+    refused(defaults().open_times([FOREVER]), "open_times");
     refused(defaults().hold_from(FOREVER), "hold_from");
     refused(defaults().max_advice(FOREVER), "max_advice");
     refused(defaults().slow_after(FOREVER), "slow_after");

@@ -50,7 +50,8 @@ impl CallLayer {
         Self { timeout: None, max_attempts: None, header: false }
     }
 
-    /// The deadline of each call, counted from it. A body may run longer. Default none.
+    /// The deadline of each call, counted from it, for the layers inside that obey one, such as retry and fallback: this
+    /// layer has no timer and ends nothing by itself. A body may run longer. Default none.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

@@ -192,7 +192,7 @@ impl<R, C, P, K> Builder<R, C, P, K> {
     ///
     /// # Errors
     ///
-    /// When there is no further route and no last good answer either, more than 63 routes, two of one name, or a
+    /// When there is no further route and no last good answer either, more than 63 routes, a blank name, two of one name, or a
     /// zero `timeout` or `ready_within`.
     pub fn build(self) -> Result<FallbackLayer<R, C, P, K>, ConfigError> {
         self.check()?;
@@ -223,6 +223,12 @@ impl<R, C, P, K> Builder<R, C, P, K> {
         }
         if self.routes.len() >= RouteSet::CAPACITY {
             return error("route", &self.routes.len(), "at most 63");
+        }
+        if self.first.name.trim().is_empty() {
+            return error("name", &"blank", "a name");
+        }
+        if self.routes.iter().any(|route| route.info.name.trim().is_empty()) {
+            return error("route", &"blank", "a name");
         }
         let mut names = HashSet::from([&self.first.name]);
         if let Some(twice) = self.routes.iter().find(|route| !names.insert(&route.info.name)) {
@@ -317,6 +323,8 @@ mod tests {
         assert!(one().build().is_ok());
         assert!(refused(one().route(Route::new("a", ()))).contains("`route` is a,"));
         assert!(refused(one().name("a")).contains("`route` is a,"));
+        assert!(refused(one().name(" ")).contains("`name` is blank"));
+        assert!(refused(one().route(Route::new("", ()))).contains("`route` is blank"));
         assert!(refused(one().timeout(Duration::ZERO)).contains("`timeout` is 0 s"));
         assert!(refused(one().ready_within(Duration::ZERO)).contains("`ready_within` is 0 s"));
         let many = (0..64).fold(builder(), |builder, i| builder.route(Route::new(i.to_string(), ())));

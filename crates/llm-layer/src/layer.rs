@@ -96,14 +96,14 @@ impl LlmLayerBuilder {
     ///
     /// # Errors
     ///
-    /// When `max_body` is 0 or the name is empty.
+    /// When `max_body` is 0 or the name is blank.
     pub fn build(self) -> Result<LlmLayer, ConfigError> {
         let refuse = |field, value, expected| Err(ConfigError::new("LlmLayer", field, value, expected));
         if self.max_body == 0 {
             return refuse("max_body", 0, "at least 1 byte");
         }
-        if self.name.as_deref().is_some_and(str::is_empty) {
-            return Err(ConfigError::new("LlmLayer", "name", "empty", "at least one character"));
+        if self.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
+            return Err(ConfigError::new("LlmLayer", "name", "blank", "a name"));
         }
         let Self { provider, max_body, name } = self;
         Ok(LlmLayer { config: Arc::new(Config { provider, max_body, name }) })
@@ -118,7 +118,9 @@ mod tests {
     fn nonsense_is_refused_by_name() {
         let err = LlmLayer::builder().max_body(0).build().unwrap_err();
         assert_eq!((err.field(), err.value()), ("max_body", "0"));
-        assert_eq!(LlmLayer::builder().name("").build().unwrap_err().field(), "name");
+        for blank in ["", " "] {
+            assert_eq!(LlmLayer::builder().name(blank).build().unwrap_err().field(), "name");
+        }
         assert!(LlmLayer::builder().max_body(usize::MAX).name("a").build().is_ok());
     }
 }

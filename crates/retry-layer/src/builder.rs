@@ -166,7 +166,7 @@ impl<C, R> RetryBuilder<C, R> {
     /// # Errors
     ///
     /// Names the first setting that cannot work: a zero `deadline` or `attempt_timeout`, an `attempt_timeout` above the
-    /// `deadline`, an `advice_jitter` that is no share, a `retry_on` for what is no failure of a target, or what
+    /// `deadline`, a blank `target`, an `advice_jitter` that is no share, a `retry_on` for what is no failure of a target, or what
     /// [`Backoff::check`] finds.
     pub fn build(self) -> Result<RetryLayer<C, R>, ConfigError> {
         let Policy { backoff, deadline, attempt_timeout, advice_jitter, rows, .. } = &self.policy;
@@ -181,6 +181,9 @@ impl<C, R> RetryBuilder<C, R> {
                 let expected = format_args!("at most the deadline, {deadline:?}");
                 return Err(ConfigError::new(NAME, "attempt_timeout", format_args!("{attempt:?}"), expected));
             }
+        }
+        if self.policy.target.as_ref().is_some_and(|target| target.trim().is_empty()) {
+            return Err(ConfigError::new(NAME, "target", "blank", "a name"));
         }
         ConfigError::check_range(NAME, "advice_jitter", *advice_jitter, 0.0, 1.0)?;
         let never = |class: Class| class.is_denied() || class.is_success() || class == Class::Cancelled;

@@ -426,6 +426,7 @@ fn settings_that_cannot_work_are_named() {
         (exact().attempt_timeout(second * 2).deadline(second), "attempt_timeout"),
         (exact().advice_jitter(f64::NAN), "advice_jitter"),
         (exact().advice_jitter(-1.0), "advice_jitter"),
+        (exact().target(" "), "target"),
         (exact().retry_on(Class::Success, true), "retry_on"),
         (exact().retry_on(Class::Denied(failsoft_core::Denier::Budget), true), "retry_on"),
         (exact().backoff(Backoff::default().factor(f64::NAN)), "factor"),

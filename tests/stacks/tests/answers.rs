@@ -1,12 +1,16 @@
 //! Answers that validate around llm lets through, as the README puts them.
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+use std::time::Duration;
+
 use axum::http::{Request, Response};
+use breaker_layer::{BreakerLayer, engine::State};
 use bytes::Bytes;
-use failsoft_core::{BoxError, Class, SoftKind, Verdict};
-use http_body_util::Full;
+use failsoft_core::{BoxError, Class, Limit, SoftKind, Verdict};
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
 use llm_layer::{LlmLayer, Provider};
-use tower::{ServiceBuilder, ServiceExt};
+use tower::{ServiceBuilder, ServiceExt, timeout::TimeoutLayer};
 use validate_layer::ValidateLayer;
 
 const GOOD: &str =
@@ -70,4 +74,24 @@ async fn a_success_without_an_answer_in_it_is_none() {
     let mut stream = json("data: {}\n\n");
     stream.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
     assert_eq!(class(r#"{"messages": []}"#, stream).await, Class::Transient);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stalls_runs_into_a_limit_around_its_reader_and_counts() {
+    let breaker = BreakerLayer::builder().min_calls(3).build().unwrap();
+    let circuit = breaker.circuit().clone();
+    let stack = ServiceBuilder::new()
+        .layer(breaker)
+        .layer(TimeoutLayer::new(Duration::from_secs(1)))
+        .layer(ValidateLayer::builder().build().unwrap())
+        .layer(LlmLayer::new(Provider::OpenAiCompatible))
+        .service_fn(|_: Request<String>| {
+            let stalls = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BoxError>>());
+            std::future::ready(Ok::<_, BoxError>(Response::new(stalls)))
+        });
+    for _ in 0..3 {
+        let err = stack.clone().oneshot(Request::new(r#"{"messages": []}"#.to_owned())).await.unwrap_err();
+        assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::Total));
+    }
+    assert_eq!(circuit.state(), State::Open);
 }

@@ -378,7 +378,7 @@ impl SettingsBuilder {
             }
         };
         let longest = list.unwrap_or_default().iter().copied().fold(base, Duration::max);
-        check.at_most("open_time", longest, YEAR)?;
+        check.at_most(if list.is_some() { "open_times" } else { "open_time" }, longest, YEAR)?;
         let cap = self.max_open_time.unwrap_or_else(|| longest.max(Duration::from_secs(300)));
         check.at_most("max_open_time", cap, YEAR)?;
         if cap < longest {
