@@ -1,0 +1,133 @@
+//! What is current on a thread, and the scopes that are not calls yet.
+
+use std::cell::RefCell;
+
+use super::Call;
+
+/// A scope that a layer opens around every call, and that becomes a [`Call`] only when something is recorded in it.
+///
+/// Until then it costs a few nanoseconds a poll and no allocation.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    call: Option<Call>,
+    routing: bool,
+}
+
+impl Deferred {
+    /// A scope in which nothing has been recorded.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { call: None, routing: false }
+    }
+
+    /// The scope of a fallback: the routes taken in it are remembered, see [`Call::visit`].
+    #[must_use]
+    pub const fn routing() -> Self {
+        Self { call: None, routing: true }
+    }
+
+    /// Makes this the current scope while `f` runs.
+    pub fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        if let Some(call) = &self.call {
+            return call.enter(f);
+        }
+        let routing = self.routing;
+        let _entered = with_frame(|frame| frame.defer(routing)).map(|()| EnteredDeferred(self));
+        f()
+    }
+
+    /// The call that it has become, if something was recorded.
+    #[must_use]
+    pub const fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+}
+
+/// What is current on a thread: a call, and how many deferred scopes lie inside it that nothing was recorded in.
+pub(super) struct Frame {
+    pub(super) call: Option<Call>,
+    pending: u32,
+    /// Which of the pending scopes, counted from 1, is the outermost that a fallback opened; 0 for none.
+    routed: u32,
+}
+
+thread_local! {
+    static FRAME: RefCell<Frame> = const { RefCell::new(Frame::new(None)) };
+}
+
+/// `None` only while the thread ends, when what is dropped late finds nothing current instead of panicking.
+pub(super) fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
+    FRAME.try_with(|frame| frame.try_borrow_mut().ok().map(|mut frame| f(&mut frame))).ok().flatten()
+}
+
+impl Frame {
+    const fn new(call: Option<Call>) -> Self {
+        Self { call, pending: 0, routed: 0 }
+    }
+
+    #[inline]
+    pub(super) fn is_routed(&self) -> bool {
+        self.routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
+    }
+
+    #[inline]
+    fn defer(&mut self, routing: bool) {
+        self.pending += 1;
+        if routing && self.routed == 0 {
+            self.routed = self.pending;
+        }
+    }
+
+    #[inline]
+    fn forget_deferred(&mut self) {
+        self.pending -= 1;
+        if self.routed > self.pending {
+            self.routed = 0;
+        }
+    }
+
+    /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
+    pub(super) fn materialise(&mut self) -> Option<Call> {
+        let routed = std::mem::take(&mut self.routed);
+        for position in 1..=std::mem::take(&mut self.pending) {
+            self.call = Some(Call::child(self.call.take(), position == routed));
+        }
+        self.call.clone()
+    }
+}
+
+/// Restores the frame that was current before, also when the closure panics.
+pub(super) struct Entered(Option<Frame>);
+
+impl Entered {
+    pub(super) fn new(call: Option<Call>) -> Self {
+        Self(with_frame(|frame| std::mem::replace(frame, Frame::new(call))))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(outer) = self.0.take() {
+            // Given out of the closure before it drops, so that the frame is not borrowed meanwhile.
+            drop(with_frame(|frame| std::mem::replace(frame, outer)));
+        }
+    }
+}
+
+/// Takes the call that the scope has become while it was entered, also when the closure panics.
+struct EnteredDeferred<'a>(&'a mut Deferred);
+
+impl Drop for EnteredDeferred<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let this = &mut self.0.call;
+        with_frame(|frame| {
+            if frame.pending > 0 {
+                frame.forget_deferred();
+            } else if let Some(call) = frame.call.take() {
+                frame.call.clone_from(&call.0.parent);
+                *this = Some(call);
+            }
+        });
+    }
+}
