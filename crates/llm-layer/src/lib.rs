@@ -72,21 +72,29 @@
 // The README is tested with the crate.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
+mod attempt;
 mod chat;
+mod choice;
+mod decoder;
 mod error;
-mod future;
+mod events;
 mod layer;
 mod lens;
 mod offered;
+mod pieces;
+mod protocol;
 mod provider;
 mod service;
 mod tools;
 mod usage;
 
+pub use stream_layer::Beyond;
+
 pub use self::{
-    future::LlmFuture,
+    decoder::LlmDecoder,
     layer::{DEFAULT_MAX_BODY, LlmLayer, LlmLayerBuilder},
     offered::{MAX_TOOLS, Offered},
+    protocol::{LlmProtocol, LlmReader},
     provider::Provider,
-    service::Llm,
+    service::{Llm, LlmBody, LlmFuture},
 };

@@ -14,13 +14,13 @@ use std::{
 
 use bytes::Bytes;
 use failsoft_core::{
-    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Held, Hint, Insight, Step, Usage, Verdict,
+    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Hint, Insight, Step, Usage, Verdict,
 };
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use llm_layer::{Llm, LlmLayer, Provider};
+use llm_layer::{Llm, LlmBody, LlmLayer, Provider};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const GOOD: &str = r#"{"choices":[{"message":{"content":"Paris"},"finish_reason":"stop"}],
@@ -34,7 +34,7 @@ fn response(status: u16, kind: &str, body: &'static str) -> Response<Full<Bytes>
     Response::builder().status(status).header("content-type", kind).body(Full::from(body)).unwrap()
 }
 
-async fn answer<B>(response: Response<B>, request: &str) -> Response<Held<B>>
+async fn answer<B>(response: Response<B>, request: &str) -> Response<LlmBody<B>>
 where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
