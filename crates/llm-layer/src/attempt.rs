@@ -54,7 +54,7 @@ impl Attempt {
 
     /// An error that the target reports inside its answer. Of what it says only the code is repeated: a message may
     /// hold a prompt or a key.
-    pub(crate) fn reported(&self, error: ErrorBody<'_>) -> Fault {
+    pub(crate) fn reported(&self, error: &ErrorBody<'_>) -> Fault {
         let verdict = error.verdict(None, &self.headers);
         if verdict.class() == Class::Refused {
             self.insight.learn(|facts| facts.finish = Some(Finish::ContentFilter));

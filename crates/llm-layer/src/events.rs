@@ -119,7 +119,7 @@ impl Answer {
         // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
         let Some(_) = event.data().filter(|data| !data.trim_ascii().is_empty()) else {
             if event.name() == b"error" {
-                seen.fault = Some(attempt.reported(ErrorBody::default()));
+                seen.fault = Some(attempt.reported(&ErrorBody::default()));
             }
             return;
         };
@@ -141,7 +141,7 @@ impl Answer {
         }
         if event.name() == b"error" {
             let error = Top::read(data).and_then(|top| top.failure()).unwrap_or_default();
-            seen.fault = Some(attempt.reported(error));
+            seen.fault = Some(attempt.reported(&error));
             return;
         }
         match fields {
@@ -149,7 +149,7 @@ impl Answer {
                 let [error] = groq.and_then(|groq| lens::fields(groq, ["error"])).unwrap_or_default();
                 self.chunk(choices, attempt, seen);
                 if let (Some(error), None) = (error.filter(|raw| lens::tells(raw)), &seen.fault) {
-                    seen.fault = Some(attempt.reported(ErrorBody::of_value(error)));
+                    seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
                 }
             }
             Some([_, usage, _, _, kind]) => self.no_chunk(data, kind, usage.is_some(), attempt, seen),
@@ -171,7 +171,7 @@ impl Answer {
         };
         seen.progress |= self.used(usage);
         if let Some(error) = error.filter(|raw| lens::tells(raw)) {
-            seen.fault = Some(attempt.reported(ErrorBody::of_value(error)));
+            seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
             return;
         }
         let index = index.and_then(lens::count).unwrap_or(0);
@@ -205,7 +205,7 @@ impl Answer {
         seen: &mut Seen,
     ) {
         if let Some(error) = error_in(data, attempt) {
-            seen.fault = Some(attempt.reported(error));
+            seen.fault = Some(attempt.reported(&error));
             return;
         }
         let is_ping = kind.and_then(lens::string).is_some_and(|kind| kind == "ping");
@@ -319,7 +319,7 @@ fn error_in<'a>(data: &'a str, attempt: &Attempt) -> Option<ErrorBody<'a>> {
 /// Data that is no object: a list with an error in it, a number that nobody needs, or no JSON at all.
 fn no_object(data: &str, name: &[u8], attempt: &Attempt, seen: &mut Seen) {
     if serde_json::from_str::<IgnoredAny>(data).is_ok() {
-        seen.fault = error_in(data, attempt).map(|error| attempt.reported(error));
+        seen.fault = error_in(data, attempt).map(|error| attempt.reported(&error));
         return;
     }
     // An event of another name, such as a heartbeat with the time of day, is none of the chat's.

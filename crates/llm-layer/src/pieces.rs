@@ -179,7 +179,7 @@ impl Call {
         }
         let text = arguments.or(input).map_or_else(Default::default, |raw| {
             // Some servers send the object itself.
-            lens::string(raw).unwrap_or(raw.into())
+            lens::string(raw).unwrap_or_else(|| raw.into())
         });
         room.push(&mut self.arguments, &text);
         (!name.is_empty() || !text.is_empty()).then_some(name.len() + text.len())
