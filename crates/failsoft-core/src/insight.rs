@@ -44,6 +44,9 @@ pub struct Facts {
     pub text: Option<Arc<str>>,
     /// The tool calls in it.
     pub tool_calls: Vec<ToolCall>,
+    /// How many bytes of text, reasoning and tool calls came so far: what an estimate is made of where the provider
+    /// says nothing about usage, or the caller hangs up before it does.
+    pub output_bytes: u64,
     /// From the call to the first content.
     pub first_content: Option<Duration>,
     /// Whether the failure was found inside an answer whose status says success.

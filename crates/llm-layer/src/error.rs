@@ -203,6 +203,21 @@ impl<'a> ErrorBody<'a> {
             headers.and_then(headers_of).and_then(|map| advice::retry_after(&map, advice::wall_clock()));
     }
 
+    /// A code that is a plain word, as codes are: it can be repeated to anyone.
+    pub(crate) fn code(&self) -> Option<&str> {
+        let is_plain = |name: &&str| {
+            name.len() <= 64
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        };
+        self.names.iter().map(|name| &**name).find(is_plain)
+    }
+
+    /// Whether a code or type in it is one of an error, though nothing else says that it is one.
+    pub(crate) fn is_surely_one(&self) -> bool {
+        let names_error = |name: &Cow<'_, str>| names::said(name).is_some() || name.ends_with("rror");
+        self.number.is_some() || self.names.iter().any(names_error)
+    }
+
     /// Writes down what this error means. `status` is the response's, where that says failure.
     pub(crate) fn tell(&self, status: Option<StatusCode>, headers: &HeaderMap, facts: &mut Facts) {
         let verdict = self.verdict(status, headers);

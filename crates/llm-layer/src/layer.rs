@@ -1,55 +1,58 @@
 //! [`LlmLayer`] and its builder.
 //!
 //! ```
+//! use std::time::Duration;
 //! use llm_layer::{LlmLayer, Provider};
 //!
 //! # fn main() -> Result<(), failsoft_core::ConfigError> {
-//! let layer = LlmLayer::builder()
+//! // For a person who watches the answer being written.
+//! let chat = LlmLayer::builder()
 //!     .provider(Provider::OpenAiCompatible)
-//!     .max_body(1 << 20)
 //!     .name("model-a")
+//!     .first_content(Duration::from_secs(4))
 //!     .build()?;
-//! # let _ = layer;
+//! // For an agent, which needs all of it or none.
+//! let agent = LlmLayer::builder().name("model-a").hold_to_end(4 << 20).build()?;
+//! # let _ = (chat, agent);
 //! # Ok(())
 //! # }
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use failsoft_core::ConfigError;
+use stream_layer::{Beyond, StreamLayer, StreamLayerBuilder};
 use tower_layer::Layer;
 
-use crate::{Llm, Provider};
+use crate::{Llm, LlmProtocol, Provider, protocol::Config};
 
 /// The default of [`LlmLayerBuilder::max_body`]: 8 MiB. The longest answers of today's models, 128 000 tokens of about
 /// four bytes, take a sixteenth of it; what is left is for log probabilities, sound and pictures.
 pub const DEFAULT_MAX_BODY: usize = 8 << 20;
 
-/// Reads what a model endpoint really answered, and leaves it on the response as an
+/// Reads what a model endpoint really answered, whole or streamed, and leaves it on the response as an
 /// [`Insight`](failsoft_core::Insight).
+///
+/// A streamed answer is held until its first content, so that what goes wrong before it is the failure of a call; see
+/// [`stream_layer`], on which this layer stands.
 #[derive(Clone, Debug)]
-pub struct LlmLayer {
-    pub(crate) config: Arc<Config>,
-}
-
-/// What one layer's services share.
-#[derive(Debug)]
-pub(crate) struct Config {
-    pub(crate) provider: Provider,
-    pub(crate) max_body: usize,
-    pub(crate) name: Option<Arc<str>>,
-}
+pub struct LlmLayer(StreamLayer<LlmProtocol>);
 
 impl LlmLayer {
     /// A layer for a dialect, with the defaults of the [builder](Self::builder).
     #[must_use]
     pub fn new(provider: Provider) -> Self {
-        Self { config: Arc::new(Config { provider, max_body: DEFAULT_MAX_BODY, name: None }) }
+        Self(StreamLayer::new(LlmProtocol::new(provider)))
     }
 
     /// Sets a layer up.
     pub fn builder() -> LlmLayerBuilder {
-        LlmLayerBuilder { provider: Provider::default(), max_body: DEFAULT_MAX_BODY, name: None }
+        LlmLayerBuilder {
+            provider: Provider::default(),
+            max_body: DEFAULT_MAX_BODY,
+            name: None,
+            timing: Timing::default(),
+        }
     }
 }
 
@@ -57,7 +60,7 @@ impl<S> Layer<S> for LlmLayer {
     type Service = Llm<S>;
 
     fn layer(&self, inner: S) -> Llm<S> {
-        Llm::new(inner, Arc::clone(&self.config))
+        Llm::new(self.0.layer(inner))
     }
 }
 
@@ -68,6 +71,23 @@ pub struct LlmLayerBuilder {
     provider: Provider,
     max_body: usize,
     name: Option<Arc<str>>,
+    timing: Timing,
+}
+
+/// What is said to the stream-layer inside, where something was said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timing {
+    first_content: Option<Option<Duration>>,
+    idle: Option<Option<Duration>>,
+    total: Option<Option<Duration>>,
+    hold: Option<Hold>,
+    beyond: Option<Beyond>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Hold {
+    Content { events: usize, bytes: usize },
+    End { bytes: usize },
 }
 
 impl LlmLayerBuilder {
@@ -77,10 +97,12 @@ impl LlmLayerBuilder {
         self
     }
 
-    /// Holds and judges bodies of up to so many bytes; at least 1. A longer one passes as it is, judged by status and
-    /// headers alone. Default: [`DEFAULT_MAX_BODY`].
+    /// Holds and judges whole bodies of up to so many bytes; at least 1. A longer one passes as it is, judged by status
+    /// and headers alone. Of a streamed answer, text and tool calls are kept up to so many bytes; of a longer one
+    /// only the end is judged. Default: [`DEFAULT_MAX_BODY`].
     ///
-    /// So many bytes are held for each call that is being read, and its text and tool calls once more.
+    /// So many bytes are held for each call that is being read; while a body is judged, they are held once more, and
+    /// its text and tool calls with them.
     pub const fn max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
         self
@@ -92,21 +114,98 @@ impl LlmLayerBuilder {
         self
     }
 
+    /// The longest time from the call to the first content: connecting, the head, and what the model thinks unseen.
+    /// `None` is no limit. Default: 10 s for requests that ask for a stream, none for others. Once set, it holds for
+    /// every request: the first content of a whole answer is the first byte of its body. Models that reason in
+    /// silence may need 45 s.
+    pub fn first_content(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.timing.first_content = Some(limit.into());
+        self
+    }
+
+    /// The longest silence of the target after the first content. Text, reasoning and pieces of a tool call's arguments
+    /// end a silence; keepalives do not. `None` is no limit. Default: 30 s.
+    pub fn idle(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.timing.idle = Some(limit.into());
+        self
+    }
+
+    /// The longest time from the call to the end of the body. `None` is no limit, and the default: an answer that
+    /// flows is not ended.
+    pub fn total(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.timing.total = Some(limit.into());
+        self
+    }
+
+    /// Holds a stream until its first content, but hands it on without after so many events, 64 by default, or more
+    /// than so many bytes, 256 KiB by default. Keepalives count as bytes only. Undoes
+    /// [`hold_to_end`](Self::hold_to_end).
+    pub const fn hold_limits(mut self, events: usize, bytes: usize) -> Self {
+        self.timing.hold = Some(Hold::Content { events, bytes });
+        self
+    }
+
+    /// Holds a stream to its end, up to so many bytes: then a failure anywhere in it is the failure of a call, and what is
+    /// wrong with the answer is known before anyone sees it. For answers that nobody watches being written, such as an
+    /// agent's.
+    pub const fn hold_to_end(mut self, bytes: usize) -> Self {
+        self.timing.hold = Some(Hold::End { bytes });
+        self
+    }
+
+    /// What becomes of a stream that is longer than [`hold_to_end`](Self::hold_to_end) allows. Default:
+    /// [`Beyond::Commit`], it is handed on.
+    pub const fn beyond(mut self, policy: Beyond) -> Self {
+        self.timing.beyond = Some(policy);
+        self
+    }
+
     /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// When `max_body` is 0 or the name is blank.
+    /// When `max_body` or a limit of time is 0, the name is blank, or [`beyond`](Self::beyond) is set on a layer that
+    /// does not hold to the end.
     pub fn build(self) -> Result<LlmLayer, ConfigError> {
-        let refuse = |field, value, expected| Err(ConfigError::new("LlmLayer", field, value, expected));
+        const LAYER: &str = "LlmLayer";
         if self.max_body == 0 {
-            return refuse("max_body", 0, "at least 1 byte");
+            return Err(ConfigError::new(LAYER, "max_body", 0, "at least 1 byte"));
         }
         if self.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(ConfigError::new("LlmLayer", "name", "blank", "a name"));
+            return Err(ConfigError::new(LAYER, "name", "blank", "a name"));
         }
-        let Self { provider, max_body, name } = self;
-        Ok(LlmLayer { config: Arc::new(Config { provider, max_body, name }) })
+        let Self { provider, max_body, name, timing } = self;
+        let limits_whole_answers = timing.first_content.is_some();
+        let config = Config { provider, max_body, name: name.clone(), limits_whole_answers };
+        let mut stream = timing.apply(StreamLayer::builder(LlmProtocol::with(config)));
+        if let Some(name) = name {
+            stream = stream.target(name);
+        }
+        let built = stream.build();
+        built.map(LlmLayer).map_err(|err| ConfigError::new(LAYER, err.field(), err.value(), err.expected()))
+    }
+}
+
+impl Timing {
+    fn apply<P>(self, mut stream: StreamLayerBuilder<P>) -> StreamLayerBuilder<P> {
+        if let Some(limit) = self.first_content {
+            stream = stream.first_content(limit);
+        }
+        if let Some(limit) = self.idle {
+            stream = stream.idle(limit);
+        }
+        if let Some(limit) = self.total {
+            stream = stream.total(limit);
+        }
+        match self.hold {
+            Some(Hold::Content { events, bytes }) => stream = stream.hold_limits(events, bytes),
+            Some(Hold::End { bytes }) => stream = stream.hold_to_end(bytes),
+            None => {}
+        }
+        match self.beyond {
+            Some(policy) => stream.beyond(policy),
+            None => stream,
+        }
     }
 }
 
@@ -121,6 +220,10 @@ mod tests {
         for blank in ["", " "] {
             assert_eq!(LlmLayer::builder().name(blank).build().unwrap_err().field(), "name");
         }
+        let err = LlmLayer::builder().idle(Duration::ZERO).build().unwrap_err();
+        assert_eq!((err.builder(), err.field()), ("LlmLayer", "idle"));
+        assert_eq!(LlmLayer::builder().beyond(Beyond::Fail).build().unwrap_err().field(), "beyond");
+        assert!(LlmLayer::builder().hold_to_end(1).beyond(Beyond::Fail).idle(None).build().is_ok());
         assert!(LlmLayer::builder().max_body(usize::MAX).name("a").build().is_ok());
     }
 }

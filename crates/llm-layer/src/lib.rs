@@ -1,10 +1,11 @@
 //! A tower layer that reads what a model endpoint really answered.
 //!
 //! Model endpoints fail in ways that a status does not show: an error object inside a 200, an answer cut at the limit
-//! of tokens, a tool call whose arguments are half a JSON object, `null` where an answer should be. [`LlmLayer`] holds
-//! each whole JSON body up to a cap, judges it, and hands it on byte for byte, with what it learnt in the response's
-//! extensions as an [`Insight`](failsoft_core::Insight): verdict, report, usage, finish reason, text and tool calls.
-//! The layers outside of it (retry, breaker, fallback) look there first.
+//! of tokens, a tool call whose arguments are half a JSON object, `null` where an answer should be, a stream that stops in
+//! the middle. [`LlmLayer`] holds each whole JSON body up to a cap, and each stream until its first content or to its
+//! end, judges it, and hands it on byte for byte, with what it learnt in the response's extensions as an
+//! [`Insight`](failsoft_core::Insight): verdict, report, usage, finish reason, text and tool calls. The layers outside of
+//! it (retry, breaker, fallback) look there first.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -35,12 +36,37 @@
 //! | response | |
 //! |---|---|
 //! | success, JSON or text or HTML or no content type | held, judged |
-//! | success of any type, also 204, to a chat request that asked for no stream | held, judged; a stream is known by its type and not held |
+//! | success of any type, also 204, to a chat request that asked for no stream | held, judged; a stream is no answer to it, is known by its type, and passes unread |
 //! | any failed status | held, judged: a typed code in the body first, then the status |
-//! | success, `text/event-stream`, `application/x-ndjson`, sound, pictures, other types, to another request | passes unread |
-//! | success, no JSON by its type, to a request with `"stream": true` | passes unread |
-//! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body) | passes, judged by its status by others |
+//! | success, `text/event-stream` | held to the first content or [to the end](LlmLayerBuilder::hold_to_end), judged while it passes |
+//! | the same, to a request that is known to be neither a chat nor to ask for a stream | passes unread |
+//! | success, `application/x-ndjson`, sound, pictures, other types, to another request | passes unread |
+//! | success, neither events nor JSON by its type, to a request with `"stream": true` | passes unread |
+//! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body), 204 to another request than a chat | passes, judged by its status by others |
 //! | already judged by a reader further inside | passes unread |
+//!
+//! What passes unread leaves the attempt's [`Slot`](failsoft_core::Slot) unknown.
+//!
+//! # Streams
+//!
+//! Content is a piece of text, reasoning, a refusal, a tool call's name or arguments; not a keepalive, a role, or a chunk
+//! without choices. Until the first content, the response future is pending and every failure is one of the call. After it
+//! the bytes pass as they come:
+//!
+//! | what comes | before content, or held to the end | after content |
+//! |---|---|---|
+//! | an error event, in every shape; a finish reason such as `error`; an event that is no JSON | `Err`, a fault of its class | an error at the end of the body |
+//! | a clean end before every choice has a finish reason | `Err`, soft: truncated | an error at the end of the body |
+//! | a connection that breaks, a limit of time that passes | `Err` | an error at the end of the body |
+//! | `[DONE]`, or a clean end after the finish reasons: some servers leave `[DONE]` out | the answer is judged as below: a failing verdict is on the response | the verdict comes with the last bytes, and the body ends cleanly: whatever is wrong is in plain sight |
+//!
+//! `[DONE]` is the end, whatever the socket does after it. Usage is read from any chunk, the last value counts, and is set
+//! in the current call's [`Slot`](failsoft_core::Slot) as it comes: a caller who hangs up is billed for what was seen. Where
+//! none was seen, [`Facts::output_bytes`](failsoft_core::Facts::output_bytes) is what an estimate can be made of.
+//! Arguments are put together by index and parsed once, strictly, at the end.
+//!
+//! The limits of time are those of [`stream_layer`]; the one on [first content](LlmLayerBuilder::first_content) is off
+//! for requests that are not known to ask for a stream. They need a tokio runtime with time enabled.
 //!
 //! # What an answer's verdict is
 //!
@@ -61,7 +87,7 @@
 //!
 //! Of several choices, the first that is wrong decides; text and tool calls are the first choice's.
 //!
-//! A response whose body breaks off while it is held becomes an error: the client's own, unwrapped, where
+//! A whole response whose body breaks off while it is held becomes an error: the client's own, unwrapped, where
 //! [`Verdict::of_error`](failsoft_core::Verdict::of_error) knows it, else a [`Fault`](failsoft_core::Fault).
 //!
 //! # Features
@@ -72,21 +98,29 @@
 // The README is tested with the crate.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
+mod attempt;
 mod chat;
+mod choice;
+mod decoder;
 mod error;
-mod future;
+mod events;
 mod layer;
 mod lens;
 mod offered;
+mod pieces;
+mod protocol;
 mod provider;
 mod service;
 mod tools;
 mod usage;
 
+pub use stream_layer::Beyond;
+
 pub use self::{
-    future::LlmFuture,
+    decoder::LlmDecoder,
     layer::{DEFAULT_MAX_BODY, LlmLayer, LlmLayerBuilder},
     offered::{MAX_TOOLS, Offered},
+    protocol::{LlmProtocol, LlmReader},
     provider::Provider,
-    service::Llm,
+    service::{Llm, LlmBody, LlmFuture},
 };

@@ -19,61 +19,62 @@
 //! # });
 //! ```
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
-use failsoft_core::{BoxError, Call, Hold};
+use failsoft_core::{BoxError, Hold, Rebody};
 use http_body::Body;
+use stream_layer::{Streamed, StreamedBody, StreamedFuture};
 use tower_service::Service;
 
-use crate::{LlmFuture, Offered, layer::Config};
+use crate::{LlmDecoder, LlmProtocol, LlmReader};
 
 /// Forwards calls, and reads the answers. Made by [`LlmLayer`](crate::LlmLayer).
 #[derive(Clone, Debug)]
-pub struct Llm<S> {
-    inner: S,
-    config: Arc<Config>,
-}
+pub struct Llm<S>(Streamed<S, LlmProtocol>);
+
+/// The future of an [`Llm`] service around one whose future is `F` and whose response is `R`. Dropping it drops the
+/// call, or the body that is being read.
+pub type LlmFuture<F, R> = StreamedFuture<F, LlmReader, <R as Hold>::Body, LlmDecoder>;
+
+/// The body of a response that came through an [`Llm`] service.
+pub type LlmBody<B> = StreamedBody<B, LlmDecoder>;
 
 impl<S> Llm<S> {
-    pub(crate) const fn new(inner: S, config: Arc<Config>) -> Self {
-        Self { inner, config }
+    pub(crate) const fn new(inner: Streamed<S, LlmProtocol>) -> Self {
+        Self(inner)
     }
 
     /// The service inside.
     pub const fn get_ref(&self) -> &S {
-        &self.inner
+        self.0.get_ref()
     }
 
     /// The service inside.
     pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
+        self.0.get_mut()
     }
 
     /// The service inside.
     pub fn into_inner(self) -> S {
-        self.inner
+        self.0.into_inner()
     }
 }
 
-impl<S, Req> Service<Req> for Llm<S>
+impl<S, Req, Res> Service<Req> for Llm<S>
 where
-    S: Service<Req, Response: Hold<Body: Body<Error: Into<BoxError>> + Unpin>, Error: Into<BoxError>>,
+    S: Service<Req, Response = Res, Error: Into<BoxError>>,
     Req: 'static,
+    Res: Hold<Body: Body<Error: Into<BoxError>> + Unpin> + Rebody<LlmBody<<Res as Hold>::Body>>,
 {
-    type Response = <S::Response as Hold>::Out;
+    type Response = Res::Rebodied;
     type Error = BoxError;
-    type Future = LlmFuture<S::Future, S::Response>;
+    type Future = LlmFuture<S::Future, Res>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let offered = Offered::of(&request);
-        let slot = Call::slot();
-        LlmFuture::new(self.inner.call(request), offered, Arc::clone(&self.config), slot)
+        self.0.call(request)
     }
 }

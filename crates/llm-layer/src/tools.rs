@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use failsoft_core::{Finding, Severity, SoftKind, ToolCall, Verdict, json};
 
-use crate::{Offered, lens};
+use crate::{Offered, lens, pieces};
 
 /// At most so many tool calls of an answer are kept; an answer with more is no usable one.
 pub(crate) const MAX_CALLS: usize = 1024;
@@ -47,6 +47,35 @@ impl Calls {
         calls
     }
 
+    /// Checks calls that were put together from the fragments of a stream.
+    pub(crate) fn assembled(
+        pieces: Vec<pieces::Call>,
+        function: Option<pieces::Call>,
+        too_many: bool,
+        at: &str,
+        offered: &Offered,
+    ) -> Self {
+        let mut calls = Self::default();
+        for (index, call) in pieces.into_iter().enumerate() {
+            let id = (!call.id.is_empty()).then_some(Cow::Owned(call.id));
+            if call.is_custom {
+                let at = format!("{at}/tool_calls/{index}");
+                calls.custom(id, &call.name, &call.arguments, &at, offered);
+            } else {
+                calls.keep(id, &call.name, call.arguments.into());
+                calls.check(&format!("{at}/tool_calls/{index}/function"), offered);
+            }
+        }
+        if let Some(call) = function {
+            calls.keep(None, &call.name, call.arguments.into());
+            calls.check(&format!("{at}/function_call"), offered);
+        }
+        if too_many {
+            calls.wrong(at, "tool.too_many", format!("more than {MAX_CALLS} tool calls"));
+        }
+        calls
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.failure.is_none()
     }
@@ -60,17 +89,22 @@ impl Calls {
             (None, Some(custom)) => {
                 let [name, input] = lens::fields(custom, ["name", "input"]).unwrap_or_default();
                 let name = name.and_then(lens::string).unwrap_or_default();
-                self.keep(id, &name, input.and_then(lens::string).unwrap_or_default().into());
-                if let Some(call) = self.calls.last_mut() {
-                    call.free_text = true;
-                }
-                self.check(at, offered);
+                let text = input.and_then(lens::string).unwrap_or_default();
+                self.custom(id, &name, &text, at, offered);
             }
             (None, None) => {
                 self.keep(id, "", "".into());
                 self.wrong(at, "tool.function", "a tool call without a function");
             }
         }
+    }
+
+    fn custom(&mut self, id: Option<Cow<'_, str>>, name: &str, text: &str, at: &str, offered: &Offered) {
+        self.keep(id, name, text.into());
+        if let Some(call) = self.calls.last_mut() {
+            call.free_text = true;
+        }
+        self.check(at, offered);
     }
 
     fn function(&mut self, raw: &str, id: Option<Cow<'_, str>>, at: &str, offered: &Offered) {

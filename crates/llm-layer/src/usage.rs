@@ -9,36 +9,67 @@ use crate::lens;
 /// `prompt_tokens` includes what was read from or written to a cache, and `completion_tokens` includes reasoning; both
 /// are taken out. Where `total_tokens` shows that reasoning was counted beside the completion, it is left in.
 pub(crate) fn of(raw: &str) -> Usage {
-    let names = [
-        "prompt_tokens",
-        "completion_tokens",
-        "total_tokens",
-        "prompt_tokens_details",
-        "completion_tokens_details",
-        "prompt_cache_hit_tokens",
-    ];
-    let Some([prompt, completion, total, prompt_details, completion_details, hit]) = lens::fields(raw, names)
-    else {
-        return Usage::default();
-    };
-    let count = |raw: Option<&str>| raw.and_then(lens::count);
-    let [cached, written] = details(prompt_details, ["cached_tokens", "cache_write_tokens"]);
-    let [reasoning] = details(completion_details, ["reasoning_tokens"]);
-    let (prompt, completion, total) = (count(prompt), count(completion), count(total));
-    let cache_read = count(cached).or_else(|| count(hit));
-    let cache_write = count(written);
-    let reasoning = count(reasoning);
+    let mut counts = Counts::default();
+    counts.set(raw);
+    counts.usage()
+}
 
-    let parts = [prompt, completion, reasoning].into_iter().flatten().fold(0, u64::saturating_add);
-    let beside = reasoning.is_some_and(|tokens| tokens > 0) && total == Some(parts);
-    let inside = if beside { 0 } else { reasoning.unwrap_or(0) };
-    Usage {
-        input: prompt
-            .map(|all| all.saturating_sub(cache_read.unwrap_or(0)).saturating_sub(cache_write.unwrap_or(0))),
-        cache_read,
-        cache_write,
-        output: completion.map(|all| all.saturating_sub(inside)),
-        reasoning,
+/// Token counts as they were sent. In a stream they are cumulative: of each the last value counts. They are brought
+/// into buckets only then, or a later total would be added to an earlier part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    total: Option<u64>,
+    cache_read: Option<u64>,
+    cache_write: Option<u64>,
+    reasoning: Option<u64>,
+}
+
+impl Counts {
+    /// Takes over what a `usage` object knows.
+    pub(crate) fn set(&mut self, raw: &str) {
+        let names = [
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "prompt_tokens_details",
+            "completion_tokens_details",
+            "prompt_cache_hit_tokens",
+        ];
+        let Some([prompt, completion, total, prompt_details, completion_details, hit]) =
+            lens::fields(raw, names)
+        else {
+            return;
+        };
+        let [cached, written] = details(prompt_details, ["cached_tokens", "cache_write_tokens"]);
+        let [reasoning] = details(completion_details, ["reasoning_tokens"]);
+        let count = |raw: Option<&str>| raw.and_then(lens::count);
+        for (mine, later) in [
+            (&mut self.prompt, count(prompt)),
+            (&mut self.completion, count(completion)),
+            (&mut self.total, count(total)),
+            (&mut self.cache_read, count(cached).or_else(|| count(hit))),
+            (&mut self.cache_write, count(written)),
+            (&mut self.reasoning, count(reasoning)),
+        ] {
+            *mine = later.or(*mine);
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let Self { prompt, completion, total, cache_read, cache_write, reasoning } = *self;
+        let parts = [prompt, completion, reasoning].into_iter().flatten().fold(0, u64::saturating_add);
+        let beside = reasoning.is_some_and(|tokens| tokens > 0) && total == Some(parts);
+        let inside = if beside { 0 } else { reasoning.unwrap_or(0) };
+        let cached = cache_read.unwrap_or(0).saturating_add(cache_write.unwrap_or(0));
+        Usage {
+            input: prompt.map(|all| all.saturating_sub(cached)),
+            cache_read,
+            cache_write,
+            output: completion.map(|all| all.saturating_sub(inside)),
+            reasoning,
+        }
     }
 }
 
@@ -81,6 +112,19 @@ mod tests {
         let usage = of(r#"{"prompt_tokens":1,"completion_tokens":-4,
             "prompt_tokens_details":{"cached_tokens":1e300}}"#);
         assert_eq!((usage.input, usage.cache_read, usage.output), (Some(0), Some(u64::MAX), None));
+    }
+
+    #[test]
+    fn later_counts_replace_earlier_ones_and_a_part_is_not_counted_beside_a_later_total() {
+        // G91, G92, V-H1
+        let mut counts = Counts::default();
+        counts
+            .set(r#"{"prompt_tokens":10,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4}}"#);
+        counts.set(r#"{"prompt_tokens":10,"completion_tokens":7}"#);
+        counts.set("{}");
+        let usage = counts.usage();
+        assert_eq!((usage.input, usage.cache_read, usage.output), (Some(6), Some(4), Some(7)));
+        assert_eq!(usage.total(), 17);
     }
 
     #[test]

@@ -14,13 +14,13 @@ use std::{
 
 use bytes::Bytes;
 use failsoft_core::{
-    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Held, Hint, Insight, Step, Usage, Verdict,
+    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Hint, Insight, Step, Usage, Verdict,
 };
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use llm_layer::{Llm, LlmLayer, Provider};
+use llm_layer::{Llm, LlmBody, LlmLayer, Provider};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const GOOD: &str = r#"{"choices":[{"message":{"content":"Paris"},"finish_reason":"stop"}],
@@ -34,7 +34,7 @@ fn response(status: u16, kind: &str, body: &'static str) -> Response<Full<Bytes>
     Response::builder().status(status).header("content-type", kind).body(Full::from(body)).unwrap()
 }
 
-async fn answer<B>(response: Response<B>, request: &str) -> Response<Held<B>>
+async fn answer<B>(response: Response<B>, request: &str) -> Response<LlmBody<B>>
 where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
@@ -122,7 +122,8 @@ async fn what_the_request_offered_decides_whether_a_tool_is_known() {
 }
 
 #[tokio::test]
-async fn streams_and_other_types_pass_unread_and_failures_are_judged_whatever_their_type() {
+async fn streams_that_no_chat_asked_for_and_other_types_pass_unread_and_failures_are_judged_whatever_their_type()
+ {
     for kind in ["text/event-stream", "application/x-ndjson", "audio/mpeg", "application/grpc"] {
         let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>());
         let mut response = Response::new(never);
@@ -327,6 +328,36 @@ async fn what_an_attempt_used_is_added_to_the_call_around_it() {
     drop(closer);
     let usage = Usage { input: Some(9), output: Some(3), ..Usage::default() };
     assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage, unknown: 0 }]);
+}
+
+async fn billed(response: Response<Full<Bytes>>, request: &str) -> Vec<Closing> {
+    let call = Call::begin();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let push = Arc::clone(&told);
+    let closer = call.closer(move |closing| push.lock().unwrap().push(closing));
+    let response = call.scope(answer(response, request)).await;
+    drop(closer);
+    text(response).await;
+    told.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn what_passes_unread_leaves_its_usage_unknown() {
+    for kind in ["audio/mpeg", "application/x-ndjson", "text/event-stream"] {
+        let closings = billed(response(200, kind, "data: x\n\n"), "{}").await;
+        assert_eq!(closings, [Closing::Settled { usage: Usage::default(), unknown: 1 }], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_billed_once_at_its_end_with_its_last_usage() {
+    const STREAM: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"completion_tokens\":1}}\n\n\
+        data: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\n\
+        data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
+    let closings =
+        billed(response(200, "text/event-stream", STREAM), r#"{"messages":[],"stream":true}"#).await;
+    let usage = Usage { input: Some(9), output: Some(3), ..Usage::default() };
+    assert_eq!(closings, [Closing::Settled { usage, unknown: 0 }]);
 }
 
 #[test]

@@ -117,11 +117,12 @@ async fn an_answer_that_ends_cleanly_in_the_middle_is_transient() {
 }
 
 #[tokio::test]
-async fn an_event_stream_is_handed_on_at_once() {
+async fn an_event_stream_is_handed_on_at_its_first_content() {
+    const FIRST: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
     let app = Router::new().route(
         "/v1/chat/completions",
         post(async || {
-            let first = stream::iter([Ok::<_, Infallible>(Bytes::from("data: {}\n\n"))]);
+            let first = stream::iter([Ok::<_, Infallible>(Bytes::from(FIRST))]);
             let body = Body::from_stream(first.chain(stream::pending()));
             Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
         }),
@@ -129,9 +130,9 @@ async fn an_event_stream_is_handed_on_at_once() {
     let url = serve(app).await;
     let mut response = ask_with(&url, r#"{"messages": [], "stream": true}"#).await.unwrap();
     assert_eq!(class(&response), None);
-    assert_eq!(response.chunk().await.unwrap().unwrap(), "data: {}\n\n");
+    assert_eq!(response.chunk().await.unwrap().unwrap(), FIRST);
     // Also one that nobody asked for, but it is no answer.
     let mut response = ask(&url).await.unwrap();
     assert_eq!(class(&response), Some(Class::Transient));
-    assert_eq!(response.chunk().await.unwrap().unwrap(), "data: {}\n\n");
+    assert_eq!(response.chunk().await.unwrap().unwrap(), FIRST);
 }

@@ -38,14 +38,18 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
         if matches!(parts.status.as_u16(), 100..=199 | 204 | 205) {
             return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
-        if is_stream(&parts.headers) {
-            events::unchecked(validator.name(), "stream");
-            return Step::Done(Ok(Res::close(parts, Held::unread(body))));
-        }
-        match insight.and_then(|insight| insight.read(Answer::of_facts)) {
+        let answer = insight.and_then(|insight| insight.read(Answer::of_facts));
+        let is_stream = is_stream(&parts.headers);
+        // Of a stream that is still running, what is known is not the whole answer.
+        let is_settled = insight.is_some_and(|insight| insight.verdict().is_some());
+        match answer.filter(|_| !is_stream || is_settled) {
             Some(answer) => Step::Done(
                 judged(parts, answer, validator).map(|parts| Res::close(parts, Held::unread(body))),
             ),
+            None if is_stream => {
+                events::unchecked(validator.name(), "stream");
+                Step::Done(Ok(Res::close(parts, Held::unread(body))))
+            }
             None => {
                 Step::Read(Reading { parts: Some(parts), whole: ReadWhole::new(body, validator.max_body) })
             }

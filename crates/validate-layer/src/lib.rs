@@ -39,7 +39,8 @@
 //! | its `Insight` carries text, tool calls, or why it ended | those are checked; the body is not read |
 //! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text |
 //! | a failure by its status, 1xx, 204, 205 | passes untouched, unread |
-//! | a stream: `text/event-stream`, NDJSON, JSON lines, gRPC | passes unread |
+//! | a stream (`text/event-stream`, NDJSON, JSON lines, gRPC) whose `Insight` has a good verdict and the answer: it was held to its end | that answer is checked; the body is not read |
+//! | another stream | passes unread |
 //! | a plain value | what the function given to [`ValidateLayer::values`] makes of it is checked |
 //!
 //! What passes reaches the caller byte for byte, with the report (warnings, if any) and the verdict in its

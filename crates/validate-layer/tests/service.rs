@@ -230,6 +230,40 @@ async fn a_stream_passes_unread() {
     }
 }
 
+fn streamed(insight: &Insight) -> Response<Pieces> {
+    let mut stream = Response::new(pieces(&["data: x\n\n", "data: y\n\n"]));
+    stream.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+    stream.extensions_mut().insert(insight.clone());
+    stream
+}
+
+#[tokio::test]
+async fn a_stream_that_a_reader_held_to_its_end_is_checked_and_its_body_left_alone() {
+    let insight = Insight::new();
+    insight.learn(|facts| {
+        facts.verdict = Some(Verdict::SUCCESS);
+        facts.text = Some("{\"city\": \"Oslo\"}".into());
+        facts.finish = Some(Finish::Stop);
+    });
+    let passed = through(ValidateLayer::builder().require("/city"), streamed(&insight)).await.unwrap();
+    assert_eq!(passed.body(), "data: x\n\ndata: y\n\n");
+    let err = through(ValidateLayer::builder().require("/country"), streamed(&insight)).await.unwrap_err();
+    assert_eq!(soft(&err).0, SoftKind::MissingField);
+    assert_eq!(insight.verdict().map(|verdict| verdict.is_success()), Some(false));
+}
+
+#[tokio::test]
+async fn a_stream_that_still_runs_passes_unread_whatever_is_known_of_it() {
+    let insight = Insight::new();
+    insight.learn(|facts| facts.text = Some("{\"city\": \"Os".into()));
+    let passed = through(ValidateLayer::builder().json(), streamed(&insight)).await.unwrap();
+    assert_eq!((passed.body().len(), insight.verdict()), (18, None));
+    // Settled by a reader that does not know what was said.
+    let insight = Insight::new();
+    insight.learn(|facts| facts.verdict = Some(Verdict::SUCCESS));
+    through(ValidateLayer::builder().json(), streamed(&insight)).await.unwrap();
+}
+
 #[tokio::test]
 async fn an_error_inside_a_success_never_passes_for_an_answer() {
     let insight = Insight::new();

@@ -1,3 +1,5 @@
+use failsoft_core::{Finish, Severity};
+
 use super::*;
 
 fn told(message: &str, finish: &str, offered: &Offered) -> Facts {

@@ -4,9 +4,11 @@
 
 use std::path::Path;
 
-use failsoft_core::Facts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use llm_layer::{Offered, Provider};
+use bytes::Bytes;
+use failsoft_core::{Class, End, Facts, Fault, Hint, Insight, Verdict};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use llm_layer::{LlmDecoder, LlmProtocol, Offered, Provider};
+use stream_layer::{Decoder as _, Mode, Protocol as _, Reader as _, Until};
 
 /// A row of the table, and the bytes it is about.
 #[derive(Debug)]
@@ -44,7 +46,17 @@ impl Sample {
     }
 }
 
+/// Those that are whole bodies.
 pub(crate) fn samples() -> Vec<Sample> {
+    rows(|file| !file.ends_with(".sse"))
+}
+
+/// Those that are streams.
+pub(crate) fn streams() -> Vec<Sample> {
+    rows(|file| file.ends_with(".sse"))
+}
+
+fn rows(wanted: impl Fn(&str) -> bool) -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire");
     let index = std::fs::read_to_string(folder.join("index.tsv")).unwrap();
     let row = |line: &str| {
@@ -71,9 +83,67 @@ pub(crate) fn samples() -> Vec<Sample> {
             body: std::fs::read(folder.join(file)).unwrap(),
         }
     };
-    index.lines().skip(1).map(row).collect()
+    index.lines().skip(1).map(row).filter(|sample| wanted(&sample.file)).collect()
 }
 
 pub(crate) fn sample(file: &str) -> Sample {
     samples().into_iter().find(|sample| sample.file == file).unwrap()
+}
+
+/// What a decoder said of a stream.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) end: Result<Option<Verdict>, Fault>,
+    /// Whether there was content.
+    pub(crate) content: bool,
+    pub(crate) facts: Facts,
+}
+
+impl Told {
+    /// What it means: the verdict, or that of the fault. A clean end that nobody knows better is a success.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match &self.end {
+            Ok(verdict) => verdict.unwrap_or(Verdict::SUCCESS),
+            Err(fault) => fault.verdict(),
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.verdict().class()
+    }
+
+    pub(crate) fn said(&self) -> (&'static str, Hint) {
+        (self.class().as_str(), self.verdict().hint())
+    }
+}
+
+/// The decoder that reads the events of the answer to `request`, and the insight that it completes.
+pub(crate) fn decoder<Req: 'static>(request: &Req) -> (LlmDecoder, Insight) {
+    let (mut parts, ()) =
+        Response::builder().header("content-type", "text/event-stream").body(()).unwrap().into_parts();
+    let reader = LlmProtocol::new(Provider::OpenAiCompatible).request(request);
+    let Mode::Hold { decoder, until } = reader.head(&mut parts, Until::default()) else { panic!("not held") };
+    assert_eq!(until, Until::default());
+    (decoder, Insight::of(&parts.extensions).unwrap().clone())
+}
+
+/// Reads pieces of a stream to a clean end.
+pub(crate) fn read<'a, Req: 'static>(request: &Req, pieces: impl IntoIterator<Item = &'a [u8]>) -> Told {
+    let (mut decoder, insight) = decoder(request);
+    let mut content = false;
+    for piece in pieces {
+        let seen = decoder.feed(&Bytes::copy_from_slice(piece));
+        content |= seen.content;
+        if seen.is_over() {
+            drop(decoder);
+            let end = match (seen.fault, seen.end) {
+                (Some(fault), _) => Err(fault),
+                (None, end) => Ok(end),
+            };
+            return Told { end, content, facts: insight.facts() };
+        }
+    }
+    let end = decoder.end(End::Clean(None));
+    drop(decoder);
+    Told { end, content, facts: insight.facts() }
 }

@@ -1,0 +1,157 @@
+//! [`LlmDecoder`]: reads one body, a whole one or events.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use failsoft_core::{End, Fault, Verdict};
+use stream_layer::{Decoder, Seen};
+
+use crate::{attempt::Attempt, events::Events};
+
+/// Reads the body of one answer, and completes its [`Insight`](failsoft_core::Insight). Made by
+/// [`LlmReader`](crate::LlmReader).
+pub struct LlmDecoder {
+    way: Way,
+    attempt: Attempt,
+}
+
+enum Way {
+    Whole(Whole),
+    /// Events, of which nothing but blanks came so far.
+    Events(Events),
+    Begun(Events),
+}
+
+impl LlmDecoder {
+    /// Reads a body as a whole.
+    pub(crate) fn whole(attempt: Attempt) -> Self {
+        Self { way: Way::Whole(Whole::new(true)), attempt }
+    }
+
+    /// Reads server-sent events.
+    pub(crate) fn events(attempt: Attempt) -> Self {
+        Self { way: Way::Events(Events::new(attempt.config.max_body)), attempt }
+    }
+
+    /// Some servers announce events, and then answer with a JSON object or a page: no event begins like those.
+    fn begin(&mut self, bytes: &[u8]) {
+        if !matches!(self.way, Way::Events(_)) {
+            return;
+        }
+        let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else { return };
+        let way = std::mem::replace(&mut self.way, Way::Whole(Whole::new(false)));
+        if let (Way::Events(events), false) = (way, matches!(first, b'{' | b'[' | b'<')) {
+            self.way = Way::Begun(events);
+        }
+    }
+}
+
+impl Decoder for LlmDecoder {
+    fn feed(&mut self, bytes: &Bytes) -> Seen {
+        self.begin(bytes);
+        match &mut self.way {
+            Way::Whole(whole) => whole.feed(bytes, self.attempt.config.max_body),
+            Way::Events(events) | Way::Begun(events) => events.feed(bytes, &mut self.attempt),
+        }
+    }
+
+    fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
+        if let End::Error(error) = end {
+            return self.attempt.cut(error);
+        }
+        match &mut self.way {
+            Way::Whole(whole) => Ok(whole.judge(&mut self.attempt)),
+            Way::Events(events) | Way::Begun(events) => events.end(&mut self.attempt),
+        }
+    }
+}
+
+impl Drop for LlmDecoder {
+    /// Of an answer that did not come to its end, the text is known so far.
+    fn drop(&mut self) {
+        if let Way::Begun(events) = &self.way {
+            if let Some(text) = events.text() {
+                self.attempt.insight.learn(|facts| facts.text = Some(text.into()));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LlmDecoder {
+    /// Without the text: answers do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if matches!(self.way, Way::Whole(_)) { "whole" } else { "events" };
+        f.debug_struct("LlmDecoder").field("way", &way).field("attempt", &self.attempt).finish()
+    }
+}
+
+/// A shorter piece is copied: kept as it is, it costs more than its bytes.
+const SMALL: usize = 1024;
+
+/// A body that is judged when all of it is there.
+#[derive(Debug)]
+struct Whole {
+    pieces: Vec<Bytes>,
+    /// Small pieces, which come after those.
+    small: BytesMut,
+    length: usize,
+    /// Its first bytes are content. Not where events were announced: content would hand it on.
+    tells_content: bool,
+    is_too_long: bool,
+}
+
+impl Whole {
+    fn new(tells_content: bool) -> Self {
+        let (pieces, small) = (Vec::new(), BytesMut::new());
+        Self { pieces, small, length: 0, tells_content, is_too_long: false }
+    }
+
+    fn feed(&mut self, bytes: &Bytes, max: usize) -> Seen {
+        let mut seen = Seen::default();
+        // Blank lines keep a connection alive until the answer is there.
+        let says = !bytes.trim_ascii().is_empty();
+        seen.content = says && self.tells_content;
+        seen.progress = says;
+        self.length = self.length.saturating_add(bytes.len());
+        self.is_too_long |= self.length > max;
+        if self.is_too_long {
+            self.pieces = Vec::new();
+            self.small = BytesMut::new();
+        } else if bytes.len() < SMALL && self.length > bytes.len() {
+            self.small.extend_from_slice(bytes);
+        } else {
+            self.end_small();
+            self.pieces.push(bytes.clone());
+        }
+        seen
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
+    }
+
+    /// `None` where it was too long to be kept.
+    fn judge(&mut self, attempt: &mut Attempt) -> Option<Verdict> {
+        if self.is_too_long {
+            return None;
+        }
+        self.end_small();
+        let pieces = std::mem::take(&mut self.pieces);
+        let body = match &pieces[..] {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            more => {
+                let mut joined = BytesMut::with_capacity(self.length);
+                more.iter().for_each(|piece| joined.extend_from_slice(piece));
+                joined.freeze()
+            }
+        };
+        let provider = attempt.config.provider;
+        let facts = provider.judge(attempt.status, &attempt.headers, &body, &attempt.offered);
+        let verdict = facts.verdict;
+        attempt.tell(facts);
+        verdict
+    }
+}

@@ -1,0 +1,185 @@
+//! [`LlmProtocol`]: what the layer adds to [`stream_layer`], for those who set a [`StreamLayer`](stream_layer::StreamLayer)
+//! up themselves.
+//!
+//! ```
+//! use llm_layer::{LlmProtocol, Provider};
+//! use stream_layer::StreamLayer;
+//!
+//! let layer = StreamLayer::new(LlmProtocol::new(Provider::OpenAiCompatible));
+//! # let _ = layer;
+//! ```
+
+use std::{fmt, sync::Arc};
+
+use failsoft_core::{Call, Insight, Slot, class_of_status, is_encoded};
+use http::{HeaderMap, header, response::Parts};
+use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
+
+use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, chat};
+
+/// The wire formats of model endpoints, for a [`StreamLayer`](stream_layer::StreamLayer).
+/// [`LlmLayer`](crate::LlmLayer) is the two put together.
+#[derive(Clone, Debug)]
+pub struct LlmProtocol {
+    config: Arc<Config>,
+}
+
+/// What all calls of one layer share.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) provider: Provider,
+    pub(crate) max_body: usize,
+    pub(crate) name: Option<Arc<str>>,
+    /// The limit on first content was chosen, and holds for whole answers too.
+    pub(crate) limits_whole_answers: bool,
+}
+
+impl LlmProtocol {
+    /// The protocol of a dialect, with the defaults of [`LlmLayer`](crate::LlmLayer).
+    #[must_use]
+    pub fn new(provider: Provider) -> Self {
+        let config = Config { provider, max_body: DEFAULT_MAX_BODY, name: None, limits_whole_answers: false };
+        Self::with(config)
+    }
+
+    pub(crate) fn with(config: Config) -> Self {
+        Self { config: Arc::new(config) }
+    }
+}
+
+impl<Req: 'static> Protocol<Req> for LlmProtocol {
+    type Reader = LlmReader;
+
+    fn request(&self, request: &Req) -> LlmReader {
+        LlmReader { config: Arc::clone(&self.config), offered: Offered::of(request), slot: Call::slot() }
+    }
+}
+
+/// Looks at the head of one answer. Made by [`LlmProtocol`].
+pub struct LlmReader {
+    config: Arc<Config>,
+    offered: Offered,
+    slot: Option<Slot>,
+}
+
+impl Reader for LlmReader {
+    type Decoder = LlmDecoder;
+
+    /// A whole answer has its first byte when the model has written its last: only a limit that was chosen holds.
+    fn limits(&self, mut limits: Limits) -> Limits {
+        if !self.offered.is_stream() && !self.config.limits_whole_answers {
+            limits.first_content = None;
+        }
+        limits
+    }
+
+    fn head(self, parts: &mut Parts, until: Until) -> Mode<LlmDecoder> {
+        let Self { config, offered, slot } = self;
+        let shape = shape_of(parts, &offered, config.max_body);
+        if shape == Shape::Unread {
+            return Mode::Pass;
+        }
+        let insight = parts.extensions.get_or_insert_default::<Insight>().clone();
+        if shape == Shape::Unasked {
+            insight.learn(|facts| {
+                let first_content = facts.first_content;
+                *facts = chat::unasked_stream();
+                facts.first_content = first_content;
+            });
+            return Mode::Pass;
+        }
+        let bytes = config.max_body;
+        let attempt =
+            Attempt { config, offered, status: parts.status, headers: parts.headers.clone(), insight, slot };
+        if shape == Shape::Whole {
+            let until = Until::End { bytes, beyond: Beyond::Commit };
+            return Mode::Hold { decoder: LlmDecoder::whole(attempt), until };
+        }
+        Mode::Hold { decoder: LlmDecoder::events(attempt), until }
+    }
+}
+
+impl fmt::Debug for LlmReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmReader").field("offered", &self.offered).finish_non_exhaustive()
+    }
+}
+
+/// How a body is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Whole,
+    Events,
+    /// A stream where one whole answer was asked for: it may have no end, and is not read.
+    Unasked,
+    Unread,
+}
+
+fn shape_of(parts: &Parts, offered: &Offered, max_body: usize) -> Shape {
+    let status = parts.status;
+    let is_decided = Insight::of(&parts.extensions).is_some_and(|insight| insight.verdict().is_some());
+    if is_decided || status.is_informational() {
+        return Shape::Unread;
+    }
+    let kind = kind_of(&parts.headers);
+    let is_success = class_of_status(status).is_success();
+    let is_stream = is_success && matches!(kind, Kind::Events | Kind::Lines);
+    if is_stream && offered.wants_whole_chat() {
+        return Shape::Unasked;
+    }
+    let is_too_long = || length(&parts.headers).is_some_and(|length| length > max_body as u64);
+    if is_encoded(&parts.headers) || !is_stream && is_too_long() {
+        return Shape::Unread;
+    }
+    if !is_success {
+        return Shape::Whole;
+    }
+    // A chat gets an answer, or what comes in its place is a failure.
+    if matches!(status.as_u16(), 204 | 205) {
+        return if offered.is_chat() == Some(true) { Shape::Whole } else { Shape::Unread };
+    }
+    match kind {
+        // Of events that nobody asked a model for, nothing is known: they may be silent for days.
+        Kind::Events if offered.is_chat() == Some(false) && !offered.is_stream() => Shape::Unread,
+        Kind::Events => Shape::Events,
+        // It is answered with JSON, whatever the response says that it is.
+        _ if offered.wants_whole_chat() => Shape::Whole,
+        Kind::Json | Kind::Html => Shape::Whole,
+        // A stream whose content type was forgotten must not be held.
+        Kind::Text if !offered.is_stream() => Shape::Whole,
+        _ => Shape::Unread,
+    }
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// What a content type says of a body.
+enum Kind {
+    Json,
+    Html,
+    Events,
+    /// Lines of JSON.
+    Lines,
+    /// Other text, or no word on it.
+    Text,
+    /// Sound, a picture, an archive.
+    Other,
+}
+
+fn kind_of(headers: &HeaderMap) -> Kind {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Kind::Text };
+    let Ok(value) = value.to_str() else { return Kind::Text };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "application/json" | "text/json" => Kind::Json,
+        "text/html" | "application/xhtml+xml" => Kind::Html,
+        "text/event-stream" => Kind::Events,
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Kind::Lines,
+        "" => Kind::Text,
+        other if other.ends_with("+json") => Kind::Json,
+        other if other.starts_with("text/") => Kind::Text,
+        _ => Kind::Other,
+    }
+}
