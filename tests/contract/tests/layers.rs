@@ -27,6 +27,10 @@ contract::contract! {
 }
 
 contract::contract! {
+    llm_held_to_the_end => |_inner| llm_layer::LlmLayer::builder().hold_to_end(1 << 20).build().unwrap()
+}
+
+contract::contract! {
     fallback => |inner| fallback_layer::FallbackLayer::builder()
         .replay(failsoft_core::Once)
         .route(fallback_layer::Route::new("second", inner))
