@@ -50,8 +50,9 @@ impl BreakerBuilder {
 }
 
 macro_rules! settings {
-    ($($name:ident($($argument:ident: $type:ty)?);)+) => {$(
-        #[doc = concat!("[`SettingsBuilder::", stringify!($name), "`]")]
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty)?);)+) => {$(
+        $(#[$doc])*
+        #[doc = concat!("\n\nSee also [`SettingsBuilder::", stringify!($name), "`].")]
         pub fn $name(mut self $(, $argument: $type)?) -> Self {
             self.settings = self.settings.$name($($argument)?);
             self
@@ -90,31 +91,73 @@ impl<C> BreakerBuilder<C> {
     }
 
     settings! {
+        /// Which past calls are looked at. Default: the last 60 s in 10 buckets. Practice for model
+        /// endpoints is 20 to 100 calls, or 60 s to 5 min; longer than 5 min holds a grudge.
         over(over: Over);
+        /// The calls below which no rate is formed. Default 10; clamped to the size of a window of
+        /// calls. Counts and streaks need no minimum.
         min_calls(calls: u32);
+        /// The minimum for the slow rate alone. Default: as for the failure rate.
         slow_min_calls(calls: u32);
+        /// Opens at this share of weighted failures, 0 to 1. Default 0.4; `None` for no such rule.
         failure_rate(rate: impl Into<Option<f64>>);
+        /// Opens at this share of slow calls, 0 to 1. Default none; needs
+        /// [`slow_after`](Self::slow_after).
         slow_rate(rate: impl Into<Option<f64>>);
+        /// A call that takes longer is slow; up to a year. Default none: then no clock is read for it.
+        /// For bodies it is the time to first content.
         slow_after(limit: impl Into<Option<Duration>>);
+        /// Opens at so many failures in the window, by weight; from 1. Default none.
         failures(failures: impl Into<Option<u32>>);
+        /// Opens at so many failures in a row, by weight; from 1. Default none: three timeouts in a
+        /// quiet minute must not open a circuit.
         consecutive_failures(failures: impl Into<Option<u32>>);
+        /// Which outcomes may open it. Default: any.
         trip_on(trip_on: TripOn);
+        /// How much a soft failure weighs, above 0 and up to 1. Default 0.6.
         soft_weight(weight: f64);
+        /// Accepts thresholds that soft failures alone could never reach. Default: they are refused.
         soft_alone_may_not_open();
+        /// The first open time, 0 to a year. Default 30 s; below that circuits flap at peak hours. 0
+        /// admits the next call as a probe.
         open_time(time: Duration);
+        /// By how much the open time grows with each opening in a row, 1 to 1000. Default 2. Closing
+        /// starts over.
         open_time_factor(factor: f64);
+        /// The open times one by one instead: the first, after one failed half-open period, after two,
+        /// …; the last one stays.
         open_times(times: impl IntoIterator<Item = Duration>);
+        /// The longest open time it grows to, up to a year. Default 5 min, or the open time if that is
+        /// longer.
         max_open_time(time: Duration);
+        /// The part of the open time that is added at random, 0 to 1, inside the longest. Default 0.1.
         jitter(jitter: f64);
+        /// The open time after an outcome that opens at once, such as a spent quota: at least this, up
+        /// to a year. Default: the longest open time, because a quota does not come back in seconds.
         at_once_open_time(time: Duration);
+        /// The advice of a rate limit from which on the circuit opens until it is over. Default 5 s:
+        /// shorter waits are the retry's.
         hold_from(advice: Duration);
+        /// The longest advice that is believed, up to a year. Default 1 h: a wrong header must not shut
+        /// a circuit for days.
         max_advice(advice: Duration);
+        /// So many rate limits in a row without advice open it; from 1. Default 5.
         rate_limited_in_a_row(calls: u32);
+        /// How a half-open period is decided. Default: 3 probes, at least 85 % good.
         probes(probes: Probes);
+        /// So many slow probes open, 1 to the number of probes. Default: the slow rate's share of the
+        /// probes.
         slow_probes_to_open(probes: u32);
+        /// How long a half-open period may last without decision and without progress of a probe, 1 ms
+        /// to a year. Default 60 s. After that it opens again, for the same time as before; but if all
+        /// its probes came back good, it goes on waiting for more calls. It should be longer than a
+        /// probe needs to its first content.
         lease(lease: Duration);
+        /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3.
         last_resort(calls: u32);
+        /// The mode it starts in. Default enforcing.
         mode(mode: Mode);
+        /// Makes jitter repeatable. Default: another one each time.
         seed(seed: u64);
     }
 
