@@ -76,7 +76,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
-#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+#![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
 mod cascade;
 mod events;
