@@ -65,7 +65,8 @@ impl CallLayer {
         self
     }
 
-    /// Also writes the trail into the header `x-failsoft-trail`, for people. Default `false`: it names targets.
+    /// Also writes a trail that is not empty into the header `x-failsoft-trail`, for people. Default `false`: it names
+    /// targets.
     #[must_use]
     pub const fn trail_header(mut self, on: bool) -> Self {
         self.header = on;
@@ -172,7 +173,7 @@ pub trait PutTrail {
 
 impl<B> PutTrail for http::Response<B> {
     fn put_trail(&mut self, trail: Trail, header: bool) {
-        if header {
+        if header && !trail.is_empty() {
             put_header(self.headers_mut(), &trail);
         }
         self.extensions_mut().insert(trail);
@@ -182,7 +183,7 @@ impl<B> PutTrail for http::Response<B> {
 #[cfg(feature = "reqwest-013")]
 impl PutTrail for reqwest::Response {
     fn put_trail(&mut self, trail: Trail, header: bool) {
-        if header {
+        if header && !trail.is_empty() {
             put_header(self.headers_mut(), &trail);
         }
         self.extensions_mut().insert(trail);
