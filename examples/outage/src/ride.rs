@@ -1,5 +1,6 @@
 //! The whole ride: the same day twice, first with the bare client, then through the stack.
 
+use crate::accounts::Accounts;
 use crate::agents::{Office, Recorder};
 use crate::client::{Bare, Client, PATIENCE, http_client};
 use crate::clock::{Day, Pace};
@@ -69,15 +70,23 @@ async fn live_through<C: Client>(
         day,
         recorder: Arc::clone(&recorder),
     };
-    tokio::select! {
-        () = office.work(plan.agents) => {}
+    let peak = tokio::select! {
+        peak = office.work(plan.agents) => peak,
         never = progress.show(name, script, day, &recorder, &client) => match never {},
-    }
+    };
     progress.finish(name, &recorder, &client);
+    let mut bill = Vec::new();
+    for provider in &providers {
+        bill.extend(provider.bill().await);
+    }
+    let unnoticed = providers.iter().map(Provider::open).sum();
+    let records = recorder.take();
+    let account = |session: &str| client.account(session);
     Ok(Run {
-        records: recorder.take(),
+        accounts: Accounts::draw_up(&records, &bill, account, peak, unnoticed),
+        records,
         requests: providers.iter().map(Provider::requests).sum(),
-        tokens: providers.iter().map(Provider::tokens).sum(),
+        tokens: bill.iter().map(|entry| entry.tokens).sum(),
         transitions: client.transitions(),
     })
 }

@@ -4,7 +4,7 @@
 //! weaker one, and what the n-th request to a provider meets. The providers act the table out on their sockets; the
 //! driver reads from it whether a call could have been answered. Nobody else sees it.
 
-use crate::job::Step;
+use crate::job::{Reader, Step};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) enum Weather {
     WrongAnswers(f64),
     /// Answers that take longer than any client here waits.
     Slow(f64),
+    /// Streams begin and do not end, or never begin. Whole answers are fine.
+    Streams(f64),
     /// 429 `insufficient_quota`: nothing works until somebody pays.
     Quota,
 }
@@ -60,6 +62,54 @@ pub(crate) enum Fault {
     CutBody,
     Wrong(Wrong),
     Slow { by: Duration, after_head: bool },
+    Stream(Break),
+}
+
+/// The ways in which a stream is no whole answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Break {
+    /// A head and a role at once, and then nothing for longer than anybody waits.
+    SlowFirst,
+    /// Keepalives for ever.
+    Drip,
+    ErrorBefore,
+    Stall,
+    Cut,
+    ErrorAfter,
+    /// The body ends as if all were well, in the middle of the answer: no finish reason, no `[DONE]`.
+    NoEnd,
+}
+
+impl Break {
+    /// Whether it shows only once a part of the answer has been handed on to whoever watches.
+    #[cfg(test)]
+    fn is_late(self) -> bool {
+        matches!(self, Self::Stall | Self::Cut | Self::ErrorAfter | Self::NoEnd)
+    }
+
+    /// What a person has begun to read nobody can answer again, so late breaks are the rarer ones there.
+    fn of(reader: Reader) -> &'static [Self] {
+        use Break::*;
+        match reader {
+            Reader::Program => &[],
+            Reader::Agent => &[SlowFirst, Drip, ErrorBefore, Stall, Cut, ErrorAfter, NoEnd],
+            Reader::Person => &[
+                SlowFirst,
+                SlowFirst,
+                SlowFirst,
+                Drip,
+                Drip,
+                Drip,
+                ErrorBefore,
+                ErrorBefore,
+                ErrorBefore,
+                Stall,
+                Cut,
+                ErrorAfter,
+                NoEnd,
+            ],
+        }
+    }
 }
 
 /// The ways in which a 200 is no right answer. Each one shows in the answer itself, to whoever looks: nothing here is
@@ -80,7 +130,6 @@ pub(crate) enum Wrong {
     ProseForCall,
     UnknownTool,
     CutArguments,
-    TooShort,
 }
 
 impl Wrong {
@@ -120,20 +169,11 @@ impl Wrong {
                 CutArguments,
                 CutArguments,
             ],
-            Step::Summary => &[
-                CutJson,
-                NotACompletion,
-                ErrorInside,
-                NoChoices,
-                HtmlPage,
-                Null,
-                Empty,
-                Empty,
-                CutAtLength,
-                CutAtLength,
-                TooShort,
-                TooShort,
-            ],
+            // Streamed to a person: what shows before the first word, but for an answer cut at its length. One that is
+            // too short and ends well nobody could take back.
+            Step::Summary => {
+                &[NotACompletion, ErrorInside, NoChoices, HtmlPage, Null, Empty, Empty, Empty, CutAtLength]
+            }
         }
     }
 }
@@ -144,9 +184,11 @@ impl Weather {
         match self {
             Self::Fine => true,
             Self::RateLimited { .. } => self.limited_for(into).is_none(),
-            Self::ServerErrors(share) | Self::Cut(share) | Self::WrongAnswers(share) | Self::Slow(share) => {
-                share < 1.0
-            }
+            Self::ServerErrors(share)
+            | Self::Cut(share)
+            | Self::WrongAnswers(share)
+            | Self::Slow(share)
+            | Self::Streams(share) => share < 1.0,
             Self::Refused | Self::Quota => false,
         }
     }
@@ -179,6 +221,11 @@ impl Weather {
                 by: Duration::from_secs_f64(45.0 + 45.0 * rng.f64()),
                 after_head: rng.bool(),
             }),
+            Self::Streams(share) => {
+                let kinds = Break::of(step.reader());
+                (!kinds.is_empty() && rng.f64() < share)
+                    .then(|| Fault::Stream(kinds[rng.usize(..kinds.len())]))
+            }
             Self::Quota => Some(Fault::Quota),
         }
     }
@@ -196,6 +243,7 @@ impl Weather {
             Self::Cut(share) => percent("cut off", share),
             Self::WrongAnswers(share) => percent("wrong 200s", share),
             Self::Slow(share) => percent("too slow", share),
+            Self::Streams(share) => percent("broken streams", share),
             Self::Quota => "quota gone".into(),
         }
     }
@@ -317,6 +365,7 @@ fn troubles() -> Vec<Vec<Draft>> {
         ],
         vec![draft("wrong answers", 120, [WrongAnswers(0.45), WrongAnswers(0.15), WrongAnswers(0.05)])],
         vec![draft("slow", 100, [Slow(0.7), Slow(0.03), Fine])],
+        vec![draft("streams", 100, [Streams(0.8), Streams(0.03), Fine])],
         vec![draft("quota", 100, [Quota, ServerErrors(0.2), limited(4, 16)])],
         vec![draft("two down", 60, [ServerErrors(1.0), Refused, WrongAnswers(0.03)])],
     ]
@@ -371,7 +420,7 @@ mod tests {
         for seed in 0..50 {
             let script = Script::new(seed);
             let failing = (0..9000u64)
-                .filter(|n| script.fault(0, Duration::from_millis(n * 100), *n, Step::Plan).is_some())
+                .filter(|n| script.fault(0, Duration::from_millis(n * 100), *n, Step::Tool).is_some())
                 .count();
             assert!((3600..6300).contains(&failing), "seed {seed}: {failing} of 9000");
         }
@@ -403,6 +452,20 @@ mod tests {
         assert_eq!(script.door(0, Duration::ZERO), (true, refused.start));
         assert_eq!(script.door(0, refused.start), (false, refused.end));
         assert_eq!(script.door(0, refused.end), (true, Duration::MAX));
+    }
+
+    #[test]
+    fn streams_break_and_whole_answers_do_not() {
+        let script = Script::steady([Weather::Streams(1.0), Weather::Fine, Weather::Fine]);
+        let met = |step| -> Vec<_> { (0..500).map(|n| script.fault(0, seconds(1), n, step)).collect() };
+        assert!(met(Step::Plan).iter().all(Option::is_none));
+        let late = |step| {
+            let is_late =
+                |fault: &&Option<Fault>| matches!(fault, Some(Fault::Stream(kind)) if kind.is_late());
+            met(step).iter().filter(is_late).count()
+        };
+        assert!((240..330).contains(&late(Step::Tool)), "{}", late(Step::Tool));
+        assert!((110..200).contains(&late(Step::Summary)), "{}", late(Step::Summary));
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! The stack, as somebody writes it who has three providers of one model and knows what they want from it. The only file
 //! that knows the layers; what it does not know is the script.
 
-use crate::client::{CircuitState, Client, Failure, PATIENCE, Transition, chain, http_client};
+use crate::client::{
+    CircuitState, Client, Failure, PATIENCE, Transition, chain, http_client, is_shown, whole,
+};
 use crate::clock::{Day, Pace};
-use crate::job::{PICKUP_TOOL, QUOTE_TOOL, Step};
+use crate::job::{PICKUP_TOOL, QUOTE_TOOL, Reader, Step};
 use crate::provider::Provider;
+use crate::reading::Reading;
+use crate::reading::read;
 use crate::ride::BoxError;
 use breaker_layer::engine::{Counts, Over, Reason, State};
 use breaker_layer::{BreakerLayer, Circuit};
-use bytes::Bytes;
 use failsoft_core::{
-    Backoff, ByResponse, Class, Classify, ConfigError, Step as Judged, Verdict, verdict_of_body_error,
+    Backoff, ByResponse, Class, Classify, ConfigError, Denier, Insight, Step as Judged, Verdict,
+    verdict_of_body_error,
 };
 use fallback_layer::{FallbackLayer, Route};
 use llm_layer::LlmLayer;
@@ -18,6 +22,7 @@ use reqwest::{Request, Response, Url};
 use retry_layer::{RetryBudget, RetryLayer};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt as _};
 use validate_layer::checks::Length;
@@ -206,7 +211,13 @@ fn circuit_state(state: State) -> CircuitState {
 }
 
 impl Client for Stack {
-    async fn call(&self, step: Step, request: Request) -> Result<Bytes, Failure> {
+    async fn call(
+        &self,
+        step: Step,
+        request: Request,
+        leave_after: Option<usize>,
+    ) -> Result<Reading, Failure> {
+        let begun = Instant::now();
         let service = match step {
             Step::Plan => &self.plan,
             Step::Tool => &self.tool,
@@ -220,7 +231,23 @@ impl Client for Stack {
         {
             return Err(failure(verdict, format!("status {}", response.status())));
         }
-        response.bytes().await.map_err(|error| failure(verdict_of_body_error(&error), chain(&error)))
+        if step.reader() == Reader::Program {
+            let body = response.bytes().await;
+            return whole(&body.map_err(|error| failure(verdict_of_body_error(&error), chain(&error)))?);
+        }
+        let insight = Insight::of(response.extensions()).cloned();
+        let reading = read(response, begun, leave_after).await.map_err(|broken| Failure {
+            shown: is_shown(step, &broken),
+            ..failure(verdict_of_body_error(&broken.error), chain(&broken.error))
+        })?;
+        // Whether what was streamed is an answer shows at its end, and whoever has read it is told.
+        match insight.and_then(|insight| insight.verdict()) {
+            Some(verdict) if !reading.left && !verdict.is_success() => Err(Failure {
+                shown: reading.first_content.is_some(),
+                ..failure(verdict, "it ended, but is no whole answer".into())
+            }),
+            _ => Ok(reading),
+        }
     }
 
     fn circuits(&self) -> Vec<(&'static str, CircuitState)> {
@@ -234,5 +261,6 @@ impl Client for Stack {
 
 fn failure(verdict: Verdict, message: String) -> Failure {
     let class = verdict.class();
-    Failure { class: class.to_string(), classed: class != Class::Unknown, message }
+    let denied = class == Class::Denied(Denier::Budget);
+    Failure { classed: class != Class::Unknown, denied, ..Failure::new(class.to_string(), message) }
 }

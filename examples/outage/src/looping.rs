@@ -1,0 +1,58 @@
+//! The agent that has lost its way: it asks the same again and again, three times at once, whatever it is told. Only a
+//! budget stops it.
+
+use crate::agents::Office;
+use crate::client::Client;
+use crate::job::{Conversation, Job, Step};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Its session. The others are called by their orders, which are written in capitals.
+pub(crate) const LOOP: &str = "loop";
+/// It stops by itself after so many rounds, so that the run without a budget can be compared.
+const ROUNDS: usize = 60;
+const AT_ONCE: usize = 3;
+/// Even an agent that does not listen gives up when nothing has come for so long.
+const DENIED_ROUNDS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The most that was used up at any time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Peak {
+    pub(crate) limit: u64,
+    /// Spent and reserved together.
+    pub(crate) used: u64,
+}
+
+impl<C: Client> Office<C> {
+    /// It begins with the day, and in the calm: a call whose attempts get lost costs an estimate for each of them, more than
+    /// was reserved, and how that is booked is not what is shown here.
+    pub(crate) async fn go_in_circles(self: Arc<Self>) -> Option<Peak> {
+        let job = Job::draw(self.seed, usize::MAX >> 24, 0);
+        let conversation = Conversation::in_session(LOOP, &job);
+        let (mut peak, mut denied) = (None, 0);
+        for _ in 0..ROUNDS {
+            let asking = (0..AT_ONCE).map(|_| async {
+                let answer = self.step(Step::Plan, &job, &conversation).await;
+                (answer.is_none(), self.peak())
+            });
+            let mut all_denied = true;
+            for (no_answer, seen) in futures_util::future::join_all(asking).await {
+                all_denied &= no_answer;
+                peak = peak.max(seen);
+            }
+            denied = if all_denied { denied + 1 } else { 0 };
+            if denied == DENIED_ROUNDS {
+                break;
+            }
+            self.day.sleep(PAUSE).await;
+        }
+        peak
+    }
+
+    /// What is used up just now. Spent is read first: what is settled between the two is then missed, not counted twice.
+    fn peak(&self) -> Option<Peak> {
+        let spent = self.client.account(LOOP)?;
+        Some(Peak { limit: spent.limit, used: spent.spent + spent.reserved })
+    }
+}
