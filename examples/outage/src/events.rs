@@ -170,3 +170,105 @@ fn pieces(text: Option<&Value>) -> Vec<&str> {
     let length = text.len().div_ceil(PIECES).max(1);
     (0..text.len()).step_by(length).filter_map(|at| text.get(at..text.len().min(at + length))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Conversation, Job, Step};
+    use crate::model::Question;
+    use crate::script::Wrong;
+
+    fn question(step: Step) -> Question {
+        let job = Job::draw(9, 0, 1);
+        let mut conversation = Conversation::about(&job);
+        if step != Step::Plan {
+            conversation.planned(&json!({"weight_kg": job.weight()}).to_string());
+        }
+        if step == Step::Summary {
+            conversation.called(&Default::default(), &json!({"price_eur": job.price()}));
+        }
+        let request = conversation.request(step, &"http://127.0.0.1:1/".parse().unwrap());
+        Question::read(request.body().and_then(|body| body.as_bytes()).unwrap()).unwrap()
+    }
+
+    /// What is sent, and what is billed for it.
+    fn sent(acts: &[Act]) -> (String, u64) {
+        let mut sent = (String::new(), 0);
+        for act in acts {
+            match act {
+                Act::Send(event) => sent.0.push_str(event),
+                Act::Tell(event, tokens) => {
+                    sent.0.push_str(event);
+                    sent.1 += tokens;
+                }
+                _ => {}
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_whole_stream_says_all_of_it_and_bills_what_it_says() {
+        for step in [Step::Tool, Step::Summary] {
+            let question = question(step);
+            assert_eq!(question.stream, Some(Usage::Told));
+            let whole = question.answer(1);
+            let acts = acts(&whole, Usage::Told, None).unwrap();
+            let (text, billed) = sent(&acts);
+            assert_eq!(billed, whole.total_tokens());
+            let total = format!("\"total_tokens\":{billed}");
+            let events: Vec<_> = text.split_terminator("\n\n").collect();
+            let [role, .., finish, usage, done] = events[..] else { panic!("{text}") };
+            assert!(role.contains("\"role\":\"assistant\"") && role.contains("\"usage\":null"), "{role}");
+            assert!(finish.contains("\"finish_reason\":\"") && !finish.contains("content"), "{finish}");
+            assert!(usage.contains("\"choices\":[]") && usage.contains(&total), "{usage}");
+            assert_eq!(done, "data: [DONE]");
+            assert!(acts.contains(&Act::Ended(Ended::Told)));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_not_asked_for_its_usage_does_not_tell_it() {
+        let whole = question(Step::Summary).answer(1);
+        let acts = acts(&whole, Usage::Untold, None).unwrap();
+        let (text, billed) = sent(&acts);
+        assert_eq!((billed, text.contains("usage")), (whole.total_tokens(), false));
+        assert!(acts.contains(&Act::Ended(Ended::Untold)) && text.ends_with("data: [DONE]\n\n"));
+    }
+
+    #[test]
+    fn each_break_comes_where_it_should() {
+        let whole = question(Step::Summary).answer(1);
+        for (kind, has_content, last) in [
+            (Break::SlowFirst, true, None),
+            (Break::Drip, false, Some(Act::Drip(": ping\n\n", PING))),
+            (Break::ErrorBefore, false, None),
+            (Break::Stall, true, Some(Act::Stall)),
+            (Break::Cut, true, Some(Act::Cut)),
+            (Break::ErrorAfter, true, None),
+            (Break::NoEnd, true, Some(Act::Ended(Ended::Untold))),
+        ] {
+            let acts = acts(&whole, Usage::Told, Some(kind)).unwrap();
+            let (text, billed) = sent(&acts);
+            assert_eq!(billed > 0, has_content, "{kind:?}");
+            assert_eq!(text.contains("[DONE]"), kind == Break::SlowFirst, "{kind:?}");
+            assert_eq!(text.contains("server_error"), matches!(kind, Break::ErrorBefore | Break::ErrorAfter));
+            assert_eq!(kind == Break::SlowFirst, acts[1] == Act::Wait(LATE));
+            if let Some(last) = last {
+                assert_eq!(acts.last(), Some(&last));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_completion_is_not_streamed() {
+        let question = question(Step::Summary);
+        for wrong in
+            [Wrong::NotACompletion, Wrong::ErrorInside, Wrong::NoChoices, Wrong::HtmlPage, Wrong::Null]
+        {
+            assert_eq!(acts(&question.wrong_answer(1, wrong), Usage::Told, None), None, "{wrong:?}");
+        }
+        let cut = acts(&question.wrong_answer(1, Wrong::CutAtLength), Usage::Told, None).unwrap();
+        assert!(sent(&cut).0.contains("\"finish_reason\":\"length\""));
+    }
+}

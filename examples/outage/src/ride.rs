@@ -107,6 +107,20 @@ mod tests {
         // A failed step takes the rest of its job with it, so more steps are asked where fewer fail.
         assert!(stack.calls > bare.calls && stack.answered * 100 > stack.answerable * 95, "{stack:?}");
         assert!(stack.attempts_per_call() < 1.5, "{stack:?}");
+
+        // Streams: people see the first words of both; what breaks off later is told to them as such, and counted.
+        assert!(bare.first_p50 > Duration::ZERO && stack.first_p50 > Duration::ZERO, "{stack:?}");
+        assert!(stack.cut_after_commit <= stack.failed && stack.hung_up > 0, "{stack:?}");
+        assert_eq!((stack.hung_up, stack.accounts.unnoticed), (stack.accounts.hung_up, 0), "{stack:?}");
+
+        // Money: the agent that goes in circles is stopped at its limit, and both sets of books agree.
+        let (accounts, peak) = (stack.accounts, stack.accounts.peak.unwrap());
+        assert!(accounts.hold() && accounts.denied > 0, "{accounts:?}");
+        assert!(peak.used <= peak.limit && peak.used * 10 > peak.limit * 9, "{accounts:?}");
+        assert!(accounts.looping.billed < bare.accounts.looping.billed, "{accounts:?}");
+        assert!(accounts.jobs.complete * 2 > accounts.jobs.sessions, "{accounts:?}");
+        assert_eq!((bare.accounts.peak, bare.accounts.denied), (None, 0));
+
         assert!(ride.stack.transitions.iter().any(|transition| transition.circuit == PROVIDERS[0]));
     }
 }

@@ -2,16 +2,17 @@
 //! that knows the layers; what it does not know is the script.
 
 use crate::client::{
-    CircuitState, Client, Failure, PATIENCE, Transition, chain, http_client, is_shown, whole,
+    Account, CircuitState, Client, Failure, PATIENCE, Transition, chain, http_client, is_shown, whole,
 };
 use crate::clock::{Day, Pace};
-use crate::job::{PICKUP_TOOL, QUOTE_TOOL, Reader, Step};
+use crate::job::{PICKUP_TOOL, QUOTE_TOOL, Reader, SESSION, Step};
 use crate::provider::Provider;
 use crate::reading::Reading;
 use crate::reading::read;
 use crate::ride::BoxError;
 use breaker_layer::engine::{Counts, Over, Reason, State};
 use breaker_layer::{BreakerLayer, Circuit};
+use budget_layer::{BudgetLayer, Ledger};
 use failsoft_core::{
     Backoff, ByResponse, Class, Classify, ConfigError, Denier, Insight, Step as Judged, Verdict,
     verdict_of_body_error,
@@ -27,6 +28,9 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt as _};
 use validate_layer::checks::Length;
 use validate_layer::{Answer, ValidateLayer};
+
+/// Who reads a kind of answer, and what is asked of it.
+type Checks = (Reader, ValidateLayer);
 
 type Service = BoxCloneSyncService<Request, Response, BoxError>;
 
@@ -65,8 +69,30 @@ fn tool_checks() -> Result<ValidateLayer, ConfigError> {
         .build()
 }
 
+/// A person reads the summary while it is written: what comes too late to be checked is not.
 fn summary_checks() -> Result<ValidateLayer, ConfigError> {
     ValidateLayer::builder().expected_length(Length::words(25)).build()
+}
+
+/// Whoever reads the answers, the model's dialect and the limits on a stream are the same: 10 s to the first word, as by
+/// default, and then no silence of more than 10 s.
+fn reading(target: &'static str, reader: Reader, pace: Pace) -> Result<LlmLayer, ConfigError> {
+    let seconds = |seconds| pace.real(Duration::from_secs(seconds));
+    let llm = LlmLayer::builder().name(target);
+    match reader {
+        Reader::Program => llm,
+        Reader::Person => llm.first_content(seconds(10)).idle(seconds(10)),
+        Reader::Agent => llm.first_content(seconds(10)).idle(seconds(10)).hold_to_end(1 << 20),
+    }
+    .build()
+}
+
+/// Each session's tokens: generous for a shipment, which needs about a thousand and some more where calls are repeated.
+const TOKENS: u64 = 12_000;
+
+fn session(request: &Request) -> String {
+    let session = request.headers().get(SESSION).and_then(|session| session.to_str().ok());
+    session.unwrap_or_default().to_owned()
 }
 
 /// One provider: where it is, and what all calls to it share.
@@ -106,13 +132,18 @@ impl Target {
     }
 
     /// The layers in their order around the client. The client itself gives up after [`PATIENCE`].
-    fn service(&self, checks: ValidateLayer, client: &reqwest::Client) -> Result<Service, ConfigError> {
+    fn service(
+        &self,
+        (reader, checks): &Checks,
+        client: &reqwest::Client,
+        pace: Pace,
+    ) -> Result<Service, ConfigError> {
         let url = self.url.clone();
         let service = ServiceBuilder::new()
             .layer(self.retry.clone())
             .layer(self.breaker.clone())
-            .layer(checks)
-            .layer(LlmLayer::builder().name(self.name).build()?)
+            .layer(checks.clone())
+            .layer(reading(self.name, *reader, pace)?)
             .map_request(move |mut request: Request| {
                 *request.url_mut() = url.clone();
                 request
@@ -130,6 +161,7 @@ pub(crate) struct Stack {
     summary: Service,
     circuits: Arc<[(&'static str, Circuit)]>,
     transitions: Arc<Mutex<Vec<Transition>>>,
+    ledger: Ledger,
 }
 
 impl Stack {
@@ -139,8 +171,22 @@ impl Stack {
             .iter()
             .map(|provider| Target::new(provider.name, provider.url.clone(), day.pace))
             .collect::<Result<Vec<_>, _>>()?;
-        let [plan, tool, summary] = [plan_checks()?, tool_checks()?, summary_checks()?]
-            .map(|checks| cascade(&targets, &checks, &client, day.pace));
+        let budget = BudgetLayer::builder()
+            .tokens(TOKENS)
+            .key_fn(session)
+            // What a provider wrote while nobody read any more is on its bill.
+            .charge_cut_in_full()
+            .build()?;
+        let checks = [
+            (Step::Plan.reader(), plan_checks()?),
+            (Step::Tool.reader(), tool_checks()?),
+            (Step::Summary.reader(), summary_checks()?),
+        ];
+        let [plan, tool, summary] = checks.map(|checks| {
+            let cascade = cascade(&targets, &checks, &client, day.pace)?;
+            let service = ServiceBuilder::new().layer(budget.clone()).service(cascade);
+            Ok::<_, BoxError>(BoxCloneSyncService::new(service))
+        });
         let transitions = Arc::<Mutex<Vec<Transition>>>::default();
         let circuits = targets
             .iter()
@@ -150,14 +196,15 @@ impl Stack {
                 (target.name, circuit)
             })
             .collect();
-        Ok(Self { plan: plan?, tool: tool?, summary: summary?, circuits, transitions })
+        let ledger = budget.ledger().clone();
+        Ok(Self { plan: plan?, tool: tool?, summary: summary?, circuits, transitions, ledger })
     }
 }
 
 /// The first provider, and the others behind it.
 fn cascade(
     targets: &[Target],
-    checks: &ValidateLayer,
+    checks: &Checks,
     client: &reqwest::Client,
     pace: Pace,
 ) -> Result<Service, BoxError> {
@@ -168,11 +215,11 @@ fn cascade(
         .timeout(seconds(60))
         .ready_within(seconds(5));
     for other in others {
-        let route = Route::new(other.name, other.service(checks.clone(), client)?);
+        let route = Route::new(other.name, other.service(checks, client, pace)?);
         fallback = fallback.route(route.health(other.breaker.circuit().clone()));
     }
     let service =
-        ServiceBuilder::new().layer(fallback.build()?).service(first.service(checks.clone(), client)?);
+        ServiceBuilder::new().layer(fallback.build()?).service(first.service(checks, client, pace)?);
     Ok(BoxCloneSyncService::new(service))
 }
 
@@ -252,6 +299,16 @@ impl Client for Stack {
 
     fn circuits(&self) -> Vec<(&'static str, CircuitState)> {
         self.circuits.iter().map(|(name, circuit)| (*name, circuit_state(circuit.state()))).collect()
+    }
+
+    fn account(&self, session: &str) -> Option<Account> {
+        let budget = self.ledger.budget(session)?;
+        Some(Account {
+            limit: budget.limit(),
+            spent: budget.spent(),
+            reserved: budget.reserved(),
+            estimated: budget.spend().unknown(),
+        })
     }
 
     fn transitions(&self) -> Vec<Transition> {
