@@ -51,6 +51,10 @@ pub(crate) enum Ending {
     Denied,
 }
 
+/// The budget of an agent is used up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Denied;
+
 /// Takes the records of a run while it goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
@@ -138,7 +142,17 @@ impl<C: Client> Office<C> {
     }
 
     /// One call; the answer if the agent took it for good.
-    pub(crate) async fn step(&self, step: Step, job: &Job, conversation: &Conversation) -> Option<Answer> {
+    async fn step(&self, step: Step, job: &Job, conversation: &Conversation) -> Option<Answer> {
+        self.ask(step, job, conversation).await.unwrap_or_default()
+    }
+
+    /// The same; no budget let it through, if it is an error.
+    pub(crate) async fn ask(
+        &self,
+        step: Step,
+        job: &Job,
+        conversation: &Conversation,
+    ) -> Result<Option<Answer>, Denied> {
         let request = conversation.request(step, &self.url);
         let leave_after = (step.reader() == Reader::Person && job.is_impatient()).then_some(ENOUGH);
         let begun = Instant::now();
@@ -160,8 +174,9 @@ impl<C: Client> Office<C> {
         let at = self.day.time_of(begun);
         let answerable = !matches!(ending, Ending::HungUp | Ending::Denied) && self.script.answerable(at);
         let session = Arc::from(conversation.session());
+        let is_denied = ending == Ending::Denied;
         self.recorder.add(Record { at, step, ending, took, answerable, first_content, session });
-        answer
+        if is_denied { Err(Denied) } else { Ok(answer) }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) const LOOP: &str = "loop";
 /// It stops by itself after so many rounds, so that the run without a budget can be compared.
 const ROUNDS: usize = 60;
 const AT_ONCE: usize = 3;
-/// Even an agent that does not listen gives up when nothing has come for so long.
+/// Even an agent that does not listen gives up when it has been denied for so many rounds.
 const DENIED_ROUNDS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -33,12 +33,12 @@ impl<C: Client> Office<C> {
         let (mut peak, mut denied) = (None, 0);
         for _ in 0..ROUNDS {
             let asking = (0..AT_ONCE).map(|_| async {
-                let answer = self.step(Step::Plan, &job, &conversation).await;
-                (answer.is_none(), self.peak())
+                let answer = self.ask(Step::Plan, &job, &conversation).await;
+                (answer.is_err(), self.peak())
             });
             let mut all_denied = true;
-            for (no_answer, seen) in futures_util::future::join_all(asking).await {
-                all_denied &= no_answer;
+            for (is_denied, seen) in futures_util::future::join_all(asking).await {
+                all_denied &= is_denied;
                 peak = peak.max(seen);
             }
             denied = if all_denied { denied + 1 } else { 0 };

@@ -286,8 +286,9 @@ mod tests {
     use super::*;
     use crate::client::http_client;
     use crate::clock::Pace;
-    use crate::job::{Answer, Conversation, Job, Step};
+    use crate::job::{Answer, Conversation, Job, Step, ToolCall};
     use crate::oracle::judge;
+    use crate::reading::{Broken, Reading, read};
     use crate::script::Weather;
     use reqwest::{Client, Request, Response};
 
@@ -302,7 +303,11 @@ mod tests {
     }
 
     fn started(script: Script) -> (Provider, Day) {
-        let day = Day::begin(PACE);
+        started_at(script, PACE)
+    }
+
+    fn started_at(script: Script, pace: Pace) -> (Provider, Day) {
+        let day = Day::begin(pace);
         (Provider::start(0, &Arc::new(script), day).unwrap(), day)
     }
 
@@ -419,5 +424,62 @@ mod tests {
         day.sleep_until(opens + Duration::from_secs(10)).await;
         assert!(client.execute(question(&provider)).await.is_ok());
         assert_eq!(provider.requests(), 2);
+    }
+
+    async fn stream(provider: &Provider, step: Step, leave_after: Option<usize>) -> Result<Reading, Broken> {
+        let job = Job::draw(1, 0, 0);
+        let mut conversation = Conversation::about(&job);
+        conversation.planned(&json!({"weight_kg": job.weight()}).to_string());
+        if step == Step::Summary {
+            conversation.called(&ToolCall::default(), &json!({"price_eur": job.price()}));
+        }
+        let begun = tokio::time::Instant::now();
+        let client = http_client(Duration::from_millis(400)).unwrap();
+        let response = client.execute(conversation.request(step, &provider.url)).await.unwrap();
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        read(response, begun, leave_after).await
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_the_answer_in_pieces() {
+        let provider = provider(Weather::Fine);
+        for step in [Step::Tool, Step::Summary] {
+            let reading = stream(&provider, step, None).await.unwrap();
+            assert_eq!(judge(step, &Job::draw(1, 0, 0), &reading.answer), Ok(()));
+            assert!(reading.first_content.is_some());
+        }
+        let bill = provider.bill().await;
+        assert!(bill.iter().all(|entry| entry.ended == Ended::Told && entry.tokens > 100), "{bill:?}");
+        assert_eq!(bill[0].session, Job::draw(1, 0, 0).order);
+    }
+
+    #[tokio::test]
+    async fn a_reader_who_hangs_up_is_noticed_and_pays_for_what_was_written() {
+        let provider = started_at(Script::steady([Weather::Fine; 3]), Pace { factor: 10.0 }).0;
+        assert!(stream(&provider, Step::Summary, Some(30)).await.unwrap().left);
+        let bill = provider.bill().await;
+        let [Entry { ended: Ended::Left, tokens: cut, .. }] = bill[..] else { panic!("{bill:?}") };
+        stream(&provider, Step::Summary, None).await.unwrap();
+        let whole = provider.bill().await[1].tokens;
+        assert!(0 < cut && cut < whole, "{cut} of {whole}");
+    }
+
+    #[tokio::test]
+    async fn broken_streams_break_in_every_way() {
+        let provider = provider(Weather::Streams(1.0));
+        let readings = futures_util::future::join_all((0..40).map(|_| stream(&provider, Step::Tool, None)));
+        let (mut cut, mut stalled, mut ended) = (0, 0, 0);
+        for reading in readings.await {
+            match reading {
+                Err(broken) if broken.error.is_timeout() => stalled += 1,
+                Err(_) => cut += 1,
+                Ok(reading) => {
+                    ended += 1;
+                    assert!(judge(Step::Tool, &Job::draw(1, 0, 0), &reading.answer).is_err());
+                }
+            }
+        }
+        assert!(cut > 0 && stalled > 0 && ended > 0, "{cut}, {stalled}, {ended}");
+        assert!(provider.bill().await.iter().all(|entry| entry.ended != Ended::Told));
     }
 }

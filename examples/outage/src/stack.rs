@@ -321,3 +321,58 @@ fn failure(verdict: Verdict, message: String) -> Failure {
     let denied = class == Class::Denied(Denier::Budget);
     Failure { classed: class != Class::Unknown, denied, ..Failure::new(class.to_string(), message) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Conversation, Job, ToolCall};
+    use crate::oracle::judge;
+    use crate::script::{PROVIDERS, Script, Weather};
+    use futures_util::future::join_all;
+    use serde_json::json;
+
+    async fn asked(weather: [Weather; 3], step: Step, times: usize) -> Vec<Result<Reading, Failure>> {
+        let day = Day::begin(Pace { factor: 50.0 });
+        let script = Arc::new(Script::steady(weather));
+        let providers: Vec<_> =
+            (0..PROVIDERS.len()).map(|index| Provider::start(index, &script, day).unwrap()).collect();
+        let stack = Stack::new(&providers, day).unwrap();
+        let job = Job::draw(1, 0, 0);
+        join_all((0..times).map(|number| {
+            let mut conversation = Conversation::in_session(&number.to_string(), &job);
+            conversation.planned(&json!({"weight_kg": job.weight()}).to_string());
+            if step == Step::Summary {
+                conversation.called(&ToolCall::default(), &json!({"price_eur": job.price()}));
+            }
+            stack.call(step, conversation.request(step, &providers[0].url), None)
+        }))
+        .await
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_gets_is_whole_though_streams_break() {
+        let weather = [Weather::Streams(1.0), Weather::Fine, Weather::Fine];
+        for reading in asked(weather, Step::Tool, 30).await {
+            let answer = reading.unwrap().answer;
+            assert_eq!(judge(Step::Tool, &Job::draw(1, 0, 0), &answer), Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_person_has_begun_to_read_ends_with_an_error_and_never_as_an_answer() {
+        let weather = [Weather::Streams(1.0), Weather::Fine, Weather::Fine];
+        let mut shown = 0;
+        for reading in asked(weather, Step::Summary, 60).await {
+            match reading {
+                Ok(reading) => {
+                    assert_eq!(judge(Step::Summary, &Job::draw(1, 0, 0), &reading.answer), Ok(()));
+                }
+                Err(failure) => {
+                    assert!(failure.shown && failure.classed, "{failure:?}");
+                    shown += 1;
+                }
+            }
+        }
+        assert!(shown > 0);
+    }
+}
