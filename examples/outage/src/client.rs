@@ -145,14 +145,14 @@ fn kind(error: &reqwest::Error) -> String {
     }
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, on one line. What several say alike in a row is said once.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut said = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        said.push(error.to_string());
         cause = error.source();
     }
-    text
+    said.dedup();
+    said.join(": ")
 }

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 /// Its session. The others are called by their orders, which are written in capitals.
 pub(crate) const LOOP: &str = "loop";
-/// It stops by itself after so many rounds, so that the run without a budget can be compared.
+/// Where nobody stops it, it goes on until it was answered so often, or for so long.
 const ROUNDS: usize = 60;
+const UNTIL: Duration = Duration::from_secs(600);
 const AT_ONCE: usize = 3;
 /// Even an agent that does not listen gives up when it has been denied for so many rounds.
 const DENIED_ROUNDS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(500);
+/// After a round without an answer.
+const LONG_PAUSE: Duration = Duration::from_secs(3);
 
 /// The most that was used up at any time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,22 +33,21 @@ impl<C: Client> Office<C> {
     pub(crate) async fn go_in_circles(self: Arc<Self>) -> Option<Peak> {
         let job = Job::draw(self.seed, usize::MAX >> 24, 0);
         let conversation = Conversation::in_session(LOOP, &job);
-        let (mut peak, mut denied) = (None, 0);
-        for _ in 0..ROUNDS {
+        let (mut peak, mut answered, mut denied) = (None, 0, 0);
+        while answered < ROUNDS && denied < DENIED_ROUNDS && self.day.now() < UNTIL {
             let asking = (0..AT_ONCE).map(|_| async {
                 let answer = self.ask(Step::Plan, &job, &conversation).await;
-                (answer.is_err(), self.peak())
+                (answer, self.peak())
             });
-            let mut all_denied = true;
-            for (is_denied, seen) in futures_util::future::join_all(asking).await {
-                all_denied &= is_denied;
+            let (mut all_denied, mut any_answered) = (true, false);
+            for (answer, seen) in futures_util::future::join_all(asking).await {
+                all_denied &= answer.is_err();
+                any_answered |= matches!(answer, Ok(Some(_)));
                 peak = peak.max(seen);
             }
             denied = if all_denied { denied + 1 } else { 0 };
-            if denied == DENIED_ROUNDS {
-                break;
-            }
-            self.day.sleep(PAUSE).await;
+            answered += usize::from(any_answered);
+            self.day.sleep(if any_answered { PAUSE } else { LONG_PAUSE }).await;
         }
         peak
     }

@@ -28,8 +28,8 @@ pub(crate) fn report(ride: &Ride) -> String {
 <div class="cards">{cards}</div>
 <figure>
 <figcaption><span class="key right"></span>right <span class="key failed"></span>failed, with an error
-<span class="key wrong"></span>wrong, and handed on; a step without input is skipped and is no call, readers who hang up and calls that a budget denies
-are not drawn<br>
+<span class="key wrong"></span>wrong, and handed on. Steps without input, readers who hang up and calls that a budget
+denies are not drawn.<br>
 <span class="key closed"></span>circuit closed <span class="key half-open"></span>half-open
 <span class="key open"></span>open <span class="key mark"></span>the moment when one opened</figcaption>
 <div class="wide">{chart}</div>
@@ -63,10 +63,10 @@ fn cards(bare: &Figures, stack: &Figures, pace: Pace) -> String {
         ("wrong answers that got through", &|figures| figures.wrong.to_string()),
         ("calls that failed", &|figures| figures.failed.to_string()),
         ("attempts per right answer", &|figures| format!("{:.2}", figures.attempts_per_answer())),
-        ("until the first word of a stream, half of them", &|figures| {
+        ("of the day until the first word, in half of the streams", &|figures| {
             format!("{:.1} s", seconds(figures.first_p50))
         }),
-        ("tokens billed for the agent that goes in circles", &|figures| {
+        ("tokens billed for an agent going in circles", &|figures| {
             figures.accounts.looping.billed.to_string()
         }),
     ];

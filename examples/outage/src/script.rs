@@ -81,16 +81,18 @@ pub(crate) enum Break {
 }
 
 impl Break {
+    /// What a person has begun to read nobody can answer again, so there late breaks are the rarer ones.
+    const LATE_SHARE: f64 = 0.15;
+
     /// Whether it shows only once a part of the answer has been handed on to whoever watches.
     #[cfg(test)]
     fn is_late(self) -> bool {
         matches!(self, Self::Stall | Self::Cut | Self::ErrorAfter | Self::NoEnd)
     }
 
-    /// What a person has begun to read nobody can answer again, so there late breaks are the rarer ones: a fifth.
     fn draw(reader: Reader, rng: &mut Rng) -> Self {
         use Break::*;
-        let late_share = if reader == Reader::Person { 0.2 } else { 4.0 / 7.0 };
+        let late_share = if reader == Reader::Person { Self::LATE_SHARE } else { 4.0 / 7.0 };
         if rng.f64() < late_share {
             [Stall, Cut, ErrorAfter, NoEnd][rng.usize(..4)]
         } else {
@@ -158,9 +160,23 @@ impl Wrong {
             ],
             // Streamed to a person: what shows before the first word, but for an answer cut at its length. One that is
             // too short and ends well nobody could take back.
-            Step::Summary => {
-                &[NotACompletion, ErrorInside, NoChoices, HtmlPage, Null, Empty, Empty, Empty, CutAtLength]
-            }
+            Step::Summary => &[
+                NotACompletion,
+                NotACompletion,
+                ErrorInside,
+                ErrorInside,
+                NoChoices,
+                NoChoices,
+                HtmlPage,
+                HtmlPage,
+                Null,
+                Null,
+                Empty,
+                Empty,
+                Empty,
+                Empty,
+                CutAtLength,
+            ],
         }
     }
 }
@@ -197,9 +213,10 @@ impl Weather {
             }),
             // A request that was already read when the door closed.
             Self::Refused => Some(Fault::Reset),
-            Self::Cut(share) => {
-                (rng.f64() < share).then(|| if rng.bool() { Fault::Reset } else { Fault::CutBody })
-            }
+            Self::Cut(share) => (rng.f64() < share).then(|| {
+                let late = if step.reader() == Reader::Person { Break::LATE_SHARE } else { 0.5 };
+                if rng.f64() < late { Fault::CutBody } else { Fault::Reset }
+            }),
             Self::WrongAnswers(share) => (rng.f64() < share).then(|| {
                 let kinds = Wrong::of(step);
                 Fault::Wrong(kinds[rng.usize(..kinds.len())])
@@ -230,7 +247,7 @@ impl Weather {
             Self::Cut(share) => percent("cut off", share),
             Self::WrongAnswers(share) => percent("wrong 200s", share),
             Self::Slow(share) => percent("too slow", share),
-            Self::Streams(share) => percent("broken streams", share),
+            Self::Streams(share) => percent("streams cut", share),
             Self::Quota => "quota gone".into(),
         }
     }
@@ -452,7 +469,7 @@ mod tests {
             met(step).iter().filter(is_late).count()
         };
         assert!((240..330).contains(&late(Step::Tool)), "{}", late(Step::Tool));
-        assert!((70..130).contains(&late(Step::Summary)), "{}", late(Step::Summary));
+        assert!((50..105).contains(&late(Step::Summary)), "{}", late(Step::Summary));
     }
 
     #[test]

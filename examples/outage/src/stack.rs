@@ -105,7 +105,7 @@ struct Target {
 
 impl Target {
     fn new(name: &'static str, url: Url, pace: Pace) -> Result<Self, ConfigError> {
-        // Every number is the default, and every duration is the default at the day's pace.
+        // Every number is the default but one, and every duration is the default at the day's pace.
         let seconds = |seconds| pace.real(Duration::from_secs(seconds));
         let breaker = BreakerLayer::builder()
             .name(name)
@@ -115,6 +115,8 @@ impl Target {
             .hold_from(seconds(5))
             .max_advice(seconds(3600))
             .lease(seconds(60))
+            // When every circuit is open, a third of the agents may still ask, not three.
+            .last_resort(12)
             .build()?;
         let backoff =
             Backoff::exponential(seconds(1)).max(seconds(60)).min(pace.real(Duration::from_millis(100)));

@@ -29,14 +29,12 @@ pub(crate) fn rows(bare: &Figures, stack: &Figures, pace: Pace) -> Vec<[String; 
         row("calls", &|f| f.calls.to_string()),
         row("answerable, by the script", &|f| f.answerable.to_string()),
         row("answered rightly", &|f| format!("{} = {}", f.answered, share(f.answered, f.calls))),
-        row("wrong answers that reached the next agent", &|f| {
-            format!("{} = {}", f.wrong, share(f.wrong, f.calls))
-        }),
+        row("wrong answers that were handed on", &|f| format!("{} = {}", f.wrong, share(f.wrong, f.calls))),
+        row("failed, with an error", &|f| format!("{} = {}", f.failed, share(f.failed, f.calls))),
         row("streams cut after commit, shown as such (of the failed)", &|f| f.cut_after_commit.to_string()),
         row("readers that hung up, and seen by a provider", &|f| {
             format!("{}, {}", f.hung_up, f.accounts.hung_up_seen)
         }),
-        row("failed, with an error", &|f| format!("{} = {}", f.failed, share(f.failed, f.calls))),
         row("p50 / p99 of a call", &|f| times(f.p50, f.p99)),
         row("p50 / p99 of a right answer", &|f| times(f.right_p50, f.right_p99)),
         row("p50 / p99 of the first word of a stream", &|f| times(f.first_p50, f.first_p99)),
