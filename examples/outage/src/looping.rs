@@ -28,8 +28,8 @@ pub(crate) struct Peak {
 }
 
 impl<C: Client> Office<C> {
-    /// It begins with the day, and in the calm: a call whose attempts get lost costs an estimate for each of them, more than
-    /// was reserved, and how that is booked is not what is shown here.
+    /// It begins with the day, in the calm: a call whose attempts get lost costs an estimate for each of them, more than was
+    /// reserved.
     pub(crate) async fn go_in_circles(self: Arc<Self>) -> Option<Peak> {
         let job = Job::draw(self.seed, usize::MAX >> 24, 0);
         let conversation = Conversation::in_session(LOOP, &job);

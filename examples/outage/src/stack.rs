@@ -89,6 +89,9 @@ fn reading(target: &'static str, reader: Reader, pace: Pace) -> Result<LlmLayer,
 
 /// Each session's tokens: generous for a shipment, which needs about a thousand and some more where calls are repeated.
 const TOKENS: u64 = 12_000;
+/// Kept for a call in which a session concludes. It also covers attempts that get lost in the last calls before the line:
+/// each counts with an estimate, and only one was reserved for a call.
+const CLOSING: u64 = 3_000;
 
 fn session(request: &Request) -> String {
     let session = request.headers().get(SESSION).and_then(|session| session.to_str().ok());
@@ -175,6 +178,7 @@ impl Stack {
             .collect::<Result<Vec<_>, _>>()?;
         let budget = BudgetLayer::builder()
             .tokens(TOKENS)
+            .closing_reserve(CLOSING)
             .key_fn(session)
             // What a provider wrote while nobody read any more is on its bill.
             .charge_cut_in_full()
