@@ -63,9 +63,7 @@ fn cards(bare: &Figures, stack: &Figures, pace: Pace) -> String {
         ("wrong answers that got through", &|figures| figures.wrong.to_string()),
         ("calls that failed", &|figures| figures.failed.to_string()),
         ("attempts per right answer", &|figures| format!("{:.2}", figures.attempts_per_answer())),
-        ("of the day until the first word, in half of the streams", &|figures| {
-            format!("{:.1} s", seconds(figures.first_p50))
-        }),
+        ("to the first word of half the streams", &|figures| format!("{:.1} s", seconds(figures.first_p50))),
         ("tokens billed for an agent going in circles", &|figures| {
             figures.accounts.looping.billed.to_string()
         }),

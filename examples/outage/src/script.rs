@@ -247,7 +247,7 @@ impl Weather {
             Self::Cut(share) => percent("cut off", share),
             Self::WrongAnswers(share) => percent("wrong 200s", share),
             Self::Slow(share) => percent("too slow", share),
-            Self::Streams(share) => percent("streams cut", share),
+            Self::Streams(share) => percent("broken", share),
             Self::Quota => "quota gone".into(),
         }
     }
