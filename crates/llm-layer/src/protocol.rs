@@ -11,8 +11,8 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Call, Insight, Slot, class_of_status, is_encoded};
-use http::{HeaderMap, header, response::Parts};
+use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded};
+use http::{HeaderMap, StatusCode, header, response::Parts};
 use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
 
 use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, chat};
@@ -74,7 +74,11 @@ impl Reader for LlmReader {
     }
 
     fn head(self, parts: &mut Parts, until: Until) -> Mode<LlmDecoder> {
-        let Self { config, offered, slot } = self;
+        let Self { config, offered, mut slot } = self;
+        if let Some(slot) = slot.as_mut().filter(|_| is_turned_down(parts.status)) {
+            // Nothing was produced. A body that says otherwise is believed.
+            slot.set(&Usage { input: Some(0), output: Some(0), ..Usage::default() });
+        }
         let shape = shape_of(parts, &offered, config.max_body);
         if shape == Shape::Unread {
             return Mode::Pass;
@@ -103,6 +107,11 @@ impl fmt::Debug for LlmReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LlmReader").field("offered", &self.offered).finish_non_exhaustive()
     }
+}
+
+/// Whether the target refused, or failed, to answer. A gateway that lost patience says nothing of the work behind it.
+fn is_turned_down(status: StatusCode) -> bool {
+    (status.is_client_error() || status.is_server_error()) && !matches!(status.as_u16(), 408 | 504 | 524)
 }
 
 /// How a body is read.

@@ -350,6 +350,27 @@ async fn what_passes_unread_leaves_its_usage_unknown() {
 }
 
 #[tokio::test]
+async fn what_was_turned_down_cost_nothing_and_what_was_waited_for_in_vain_nobody_knows() {
+    let bill = async |status, kind, body| {
+        let told = billed(response(status, kind, body), r#"{"messages":[],"stream":true}"#).await;
+        let [Closing::Settled { usage, unknown }] = told[..] else { panic!("{told:?}") };
+        (usage.input, usage.output, unknown)
+    };
+    let error = r#"{"error":{"message":"no","type":"server_error"}}"#;
+    for status in [400, 401, 413, 429, 500, 502, 503, 529] {
+        // The last one passes unread.
+        for kind in ["application/json", "text/html", "text/event-stream", "audio/mpeg"] {
+            assert_eq!(bill(status, kind, error).await, (Some(0), Some(0), 0), "{status} {kind}");
+        }
+    }
+    for status in [408, 504, 524] {
+        assert_eq!(bill(status, "application/json", error).await, (None, None, 1), "{status}");
+    }
+    let spent = r#"{"error":{"code":500},"usage":{"prompt_tokens":9,"completion_tokens":3}}"#;
+    assert_eq!(bill(500, "application/json", spent).await, (Some(9), Some(3), 0));
+}
+
+#[tokio::test]
 async fn a_stream_is_billed_once_at_its_end_with_its_last_usage() {
     const STREAM: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"completion_tokens\":1}}\n\n\
         data: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\n\

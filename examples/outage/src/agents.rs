@@ -1,9 +1,12 @@
-//! The driver: agents that work through the day, and what became of each of their calls.
+//! The driver: agents that work through the day, and what became of each of their calls. One more agent, which has lost
+//! its way, is in `looping.rs`.
 
 use crate::client::{Client, Failure};
 use crate::clock::Day;
-use crate::job::{Answer, Conversation, Job, QUOTE_TOOL, Step, ToolCall, price};
+use crate::job::{Answer, Conversation, Job, QUOTE_TOOL, Reader, Step, ToolCall, price};
+use crate::looping::{LOOP, Peak};
 use crate::oracle::{Mistake, judge};
+use crate::reading::Reading;
 use crate::script::{DAY, Script};
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -17,6 +20,9 @@ const PERIOD: Duration = Duration::from_secs(12);
 /// No job begins so late that it would end on another day.
 const LAST_JOB: Duration = Duration::from_secs(DAY.as_secs() - 12);
 
+/// So many bytes of a text are enough for somebody who has no time.
+const ENOUGH: usize = 30;
+
 /// One call, as the driver saw it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
@@ -28,6 +34,9 @@ pub(crate) struct Record {
     pub(crate) took: Duration,
     /// Whether some provider could have answered then.
     pub(crate) answerable: bool,
+    /// Real time until the first word, where somebody waited for it.
+    pub(crate) first_content: Option<Duration>,
+    pub(crate) session: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +45,15 @@ pub(crate) enum Ending {
     /// Taken for good, and handed to the next agent.
     Wrong(Mistake),
     Failed(Failure),
+    /// The reader had seen enough, and went. Neither right nor failed.
+    HungUp,
+    /// The budget of an agent that has lost its way is used up. No call was made.
+    Denied,
 }
+
+/// The budget of an agent is used up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Denied;
 
 /// Takes the records of a run while it goes on.
 #[derive(Debug, Default)]
@@ -51,8 +68,11 @@ impl Recorder {
             Ending::Right => 0,
             Ending::Wrong(_) => 1,
             Ending::Failed(_) => 2,
+            Ending::HungUp | Ending::Denied => 3,
         };
-        self.counts[count].fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = self.counts.get(count) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 
@@ -81,15 +101,18 @@ pub(crate) struct Office<C> {
 }
 
 impl<C: Client> Office<C> {
-    /// Lets so many agents work until the day is over.
-    pub(crate) async fn work(self, agents: usize) {
+    /// Lets so many agents work until the day is over, and one go in circles. The most that this one had used up at any
+    /// time comes back, if there is a budget.
+    pub(crate) async fn work(self, agents: usize) -> Option<Peak> {
         let office = Arc::new(self);
         let mut working = tokio::task::JoinSet::new();
+        let lost = tokio::spawn(Arc::clone(&office).go_in_circles());
         for agent in 0..agents {
             let office = Arc::clone(&office);
             working.spawn(async move { office.agent(agent, agents).await });
         }
         while working.join_next().await.is_some() {}
+        lost.await.ok().flatten()
     }
 
     async fn agent(&self, agent: usize, agents: usize) {
@@ -120,29 +143,40 @@ impl<C: Client> Office<C> {
 
     /// One call; the answer if the agent took it for good.
     async fn step(&self, step: Step, job: &Job, conversation: &Conversation) -> Option<Answer> {
+        self.ask(step, job, conversation).await.unwrap_or_default()
+    }
+
+    /// The same; no budget let it through, if it is an error.
+    pub(crate) async fn ask(
+        &self,
+        step: Step,
+        job: &Job,
+        conversation: &Conversation,
+    ) -> Result<Option<Answer>, Denied> {
         let request = conversation.request(step, &self.url);
+        let leave_after = (step.reader() == Reader::Person && job.is_impatient()).then_some(ENOUGH);
         let begun = Instant::now();
-        let body = self.client.call(step, request).await;
+        let reading = self.client.call(step, request, leave_after).await;
         let took = begun.elapsed();
-        // Past every check that the client has, an answer that cannot even be read is an error nobody foresaw.
-        let answer = body.and_then(|body| {
-            Answer::read(&body).map_err(|message| Failure {
-                class: "unreadable answer".into(),
-                classed: false,
-                message,
-            })
-        });
-        let (ending, answer) = match answer {
-            Ok(answer) => match judge(step, job, &answer) {
-                Ok(()) => (Ending::Right, Some(answer)),
-                Err(mistake) => (Ending::Wrong(mistake), Some(answer)),
-            },
+        let mut first_content = None;
+        let (ending, answer) = match reading {
+            Ok(Reading { left: true, .. }) => (Ending::HungUp, None),
+            Ok(reading) => {
+                if step.reader() == Reader::Person {
+                    first_content = reading.first_content;
+                }
+                let ending = judge(step, job, &reading.answer).map_or_else(Ending::Wrong, |()| Ending::Right);
+                (ending, Some(reading.answer))
+            }
+            Err(failure) if failure.denied && conversation.session() == LOOP => (Ending::Denied, None),
             Err(failure) => (Ending::Failed(failure), None),
         };
         let at = self.day.time_of(begun);
-        let answerable = self.script.answerable(at);
-        self.recorder.add(Record { at, step, ending, took, answerable });
-        answer
+        let answerable = !matches!(ending, Ending::HungUp | Ending::Denied) && self.script.answerable(at);
+        let session = Arc::from(conversation.session());
+        let is_denied = ending == Ending::Denied;
+        self.recorder.add(Record { at, step, ending, took, answerable, first_content, session });
+        if is_denied { Err(Denied) } else { Ok(answer) }
     }
 }
 

@@ -69,6 +69,7 @@ fn buckets(records: &[Record]) -> Vec<Bucket> {
             Ending::Right => bucket.right += 1,
             Ending::Wrong(_) => bucket.wrong += 1,
             Ending::Failed(_) => bucket.failed += 1,
+            Ending::HungUp | Ending::Denied => {}
         }
     }
     buckets
@@ -235,7 +236,8 @@ fn severity(weather: Weather) -> u8 {
         Weather::ServerErrors(share)
         | Weather::Cut(share)
         | Weather::WrongAnswers(share)
-        | Weather::Slow(share) => 1 + u8::from(share >= 0.4),
+        | Weather::Slow(share)
+        | Weather::Streams(share) => 1 + u8::from(share >= 0.4),
         Weather::Refused | Weather::Quota => 2,
     }
 }

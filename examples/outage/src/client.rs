@@ -1,17 +1,24 @@
-//! What both runs call the providers with: a client takes a request and gives a body that it holds to be a good answer,
-//! or says why there is none. This file has the bare one; the other is in `stack.rs`.
+//! What both runs call the providers with: a client takes a request and gives what it holds to be a good answer, or says
+//! why there is none. This file has the bare one; the other is in `stack.rs`.
 
-use crate::job::Step;
-use bytes::Bytes;
-use reqwest::Request;
+use crate::job::{Answer, Reader, Step};
+use crate::reading::{Broken, Reading, read};
+use reqwest::{Request, Response};
 use std::error::Error;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long anybody here waits for one answer, in the day's time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) trait Client: Clone + Send + Sync + 'static {
-    fn call(&self, step: Step, request: Request) -> impl Future<Output = Result<Bytes, Failure>> + Send;
+    /// Whoever reads a stream may have enough after so many bytes of text, and hang up.
+    fn call(
+        &self,
+        step: Step,
+        request: Request,
+        leave_after: Option<usize>,
+    ) -> impl Future<Output = Result<Reading, Failure>> + Send;
 
     /// Each circuit's target and state, for the display.
     fn circuits(&self) -> Vec<(&'static str, CircuitState)> {
@@ -22,6 +29,21 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
     fn transitions(&self) -> Vec<Transition> {
         Vec::new()
     }
+
+    /// What a session spent, if anybody keeps a budget.
+    fn account(&self, _session: &str) -> Option<Account> {
+        None
+    }
+}
+
+/// One session's line in a ledger, in tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) limit: u64,
+    pub(crate) spent: u64,
+    pub(crate) reserved: u64,
+    /// Calls that did not tell all that they used: their estimate stands in.
+    pub(crate) estimated: u64,
 }
 
 /// Why a call gave no answer, as the caller was told.
@@ -31,6 +53,16 @@ pub(crate) struct Failure {
     /// Whether somebody knew what had happened. Through the stack, somebody always must.
     pub(crate) classed: bool,
     pub(crate) message: String,
+    /// A part of the answer had been handed to whoever reads it; they were told that it is not all.
+    pub(crate) shown: bool,
+    /// A budget did not let the call through.
+    pub(crate) denied: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { class: class.into(), classed: true, message: message.into(), shown: false, denied: false }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +103,33 @@ pub(crate) fn http_client(patience: Duration) -> reqwest::Result<reqwest::Client
 pub(crate) struct Bare(pub(crate) reqwest::Client);
 
 impl Client for Bare {
-    async fn call(&self, _step: Step, request: Request) -> Result<Bytes, Failure> {
-        let answer = async {
-            let response = self.0.execute(request).await?.error_for_status()?;
-            response.bytes().await
-        };
-        answer.await.map_err(|error| Failure { class: kind(&error), classed: true, message: chain(&error) })
+    async fn call(
+        &self,
+        step: Step,
+        request: Request,
+        leave_after: Option<usize>,
+    ) -> Result<Reading, Failure> {
+        let begun = Instant::now();
+        let failed = |error| Failure::new(kind(&error), chain(&error));
+        let response = self.0.execute(request).await.and_then(Response::error_for_status).map_err(failed)?;
+        if step.reader() == Reader::Program {
+            return whole(&response.bytes().await.map_err(failed)?);
+        }
+        let read = read(response, begun, leave_after).await;
+        read.map_err(|broken| Failure { shown: is_shown(step, &broken), ..failed(broken.error) })
+    }
+}
+
+/// Whether somebody had begun to read what broke off.
+pub(crate) fn is_shown(step: Step, broken: &Broken) -> bool {
+    step.reader() == Reader::Person && broken.reading.first_content.is_some()
+}
+
+/// Past every check that a client has, an answer that cannot even be read is an error nobody foresaw.
+pub(crate) fn whole(body: &[u8]) -> Result<Reading, Failure> {
+    match Answer::read(body) {
+        Ok(answer) => Ok(Reading { answer, ..Reading::default() }),
+        Err(message) => Err(Failure { classed: false, ..Failure::new("unreadable answer", message) }),
     }
 }
 
@@ -92,14 +145,14 @@ fn kind(error: &reqwest::Error) -> String {
     }
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, on one line. What several say alike in a row is said once.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut said = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        said.push(error.to_string());
         cause = error.source();
     }
-    text
+    said.dedup();
+    said.join(": ")
 }

@@ -16,6 +16,30 @@ pub(crate) enum Step {
     Summary,
 }
 
+/// Who an answer is for, which decides how it is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Reader {
+    /// The next agent, in one piece.
+    Program,
+    /// The next agent, streamed: it is of use when all of it is there.
+    Agent,
+    /// A person, who watches it being written.
+    Person,
+}
+
+impl Step {
+    pub(crate) fn reader(self) -> Reader {
+        match self {
+            Self::Plan => Reader::Program,
+            Self::Tool => Reader::Agent,
+            Self::Summary => Reader::Person,
+        }
+    }
+}
+
+/// Names the session that a request belongs to: for the provider's bill, and for whoever keeps a budget.
+pub(crate) const SESSION: http::HeaderName = http::HeaderName::from_static("x-session");
+
 /// One shipment. The order's number is drawn anew for each, so that no answer can be right by accident.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
@@ -44,6 +68,11 @@ impl Job {
         self.parcels * self.kilograms_each
     }
 
+    /// Whether the person who reads the end of it has no time for all of it. One in thirty, drawn with the order's number.
+    pub(crate) fn is_impatient(&self) -> bool {
+        self.order.bytes().map(u32::from).sum::<u32>() % 30 == 0
+    }
+
     pub(crate) fn price(&self) -> String {
         price(self.weight())
     }
@@ -57,23 +86,33 @@ pub(crate) fn price(kilograms: u32) -> String {
 
 /// The messages of one job, growing from step to step.
 #[derive(Debug, Clone)]
-pub(crate) struct Conversation(Vec<Value>);
+pub(crate) struct Conversation {
+    session: String,
+    messages: Vec<Value>,
+}
 
 impl Conversation {
     pub(crate) fn about(job: &Job) -> Self {
+        Self::in_session(&job.order, job)
+    }
+
+    /// One of several conversations of a session.
+    pub(crate) fn in_session(session: &str, job: &Job) -> Self {
         let system = "You ship parcels for a shop. When asked for a plan, answer with one JSON object: `order`, \
             `weight_kg` (all parcels together) and `steps`, an array of three short sentences.";
         let user = format!(
             "Make the plan.\nOrder: {}\nParcels: {}\nKilograms each: {}\nTo: {}",
             job.order, job.parcels, job.kilograms_each, job.city
         );
-        Self(vec![json!({"role": "system", "content": system}), json!({"role": "user", "content": user})])
+        let messages =
+            vec![json!({"role": "system", "content": system}), json!({"role": "user", "content": user})];
+        Self { session: session.to_owned(), messages }
     }
 
     /// The plan as the planner gave it, and what is wanted now.
     pub(crate) fn planned(&mut self, plan: &str) {
-        self.0.push(json!({"role": "assistant", "content": plan}));
-        self.0
+        self.messages.push(json!({"role": "assistant", "content": plan}));
+        self.messages
             .push(json!({"role": "user", "content": "Now get the price of the shipment that was planned."}));
     }
 
@@ -81,15 +120,19 @@ impl Conversation {
     pub(crate) fn called(&mut self, call: &ToolCall, result: &Value) {
         let function = json!({"name": call.name, "arguments": call.arguments});
         let calls = json!([{"id": call.id, "type": "function", "function": function}]);
-        self.0.push(json!({"role": "assistant", "content": null, "tool_calls": calls}));
-        self.0.push(json!({"role": "tool", "tool_call_id": call.id, "content": result.to_string()}));
+        self.messages.push(json!({"role": "assistant", "content": null, "tool_calls": calls}));
+        self.messages.push(json!({"role": "tool", "tool_call_id": call.id, "content": result.to_string()}));
         let wanted = "Write to the customer in two or three sentences: the order, its weight and its price.";
-        self.0.push(json!({"role": "user", "content": wanted}));
+        self.messages.push(json!({"role": "user", "content": wanted}));
+    }
+
+    pub(crate) fn session(&self) -> &str {
+        &self.session
     }
 
     /// One call of the API, built as a user of `reqwest` builds it.
     pub(crate) fn request(&self, step: Step, url: &Url) -> Request {
-        let mut body = json!({"model": MODEL, "messages": self.0, "max_tokens": 400});
+        let mut body = json!({"model": MODEL, "messages": self.messages, "max_tokens": 400});
         match step {
             Step::Plan => body["response_format"] = json!({"type": "json_object"}),
             Step::Tool => {
@@ -98,10 +141,17 @@ impl Conversation {
             }
             Step::Summary => {}
         }
+        if step.reader() != Reader::Program {
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+        }
         let mut request = Request::new(Method::POST, url.clone());
         let headers = request.headers_mut();
         headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
         headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static("Bearer loopback"));
+        if let Ok(session) = http::HeaderValue::from_str(&self.session) {
+            headers.insert(SESSION, session);
+        }
         *request.body_mut() = Some(body.to_string().into());
         request
     }
@@ -136,7 +186,7 @@ pub(crate) struct Answer {
     pub(crate) call: Option<ToolCall>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     pub(crate) name: String,

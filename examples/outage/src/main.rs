@@ -2,16 +2,21 @@
 //! layers. Everything is real but the day: axum servers on loopback whose sockets fail by a script, `reqwest` clients,
 //! and agents whose every answer is checked. See `--help`, and the README beside this package.
 
+mod accounts;
 mod agents;
 mod args;
+mod books;
 mod chart;
 mod client;
 mod clock;
+mod events;
 mod job;
+mod looping;
 mod model;
 mod oracle;
 mod progress;
 mod provider;
+mod reading;
 mod report;
 mod ride;
 mod script;
@@ -50,7 +55,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether the stack held: no wrong answer got through, and every error had a class.
+/// Whether the stack held: no wrong answer got through, every error had a class, and the budget's books are right.
 async fn ride(args: &Args) -> Result<bool, BoxError> {
     let plan = Plan { seed: args.seed, seconds: args.seconds, agents: AGENTS };
     // A minute is long to wait for "no such directory".
@@ -67,7 +72,7 @@ async fn ride(args: &Args) -> Result<bool, BoxError> {
     } else {
         print(&table);
     }
-    Ok(stack.wrong == 0 && stack.unclassed == 0)
+    Ok(stack.wrong == 0 && stack.unclassed == 0 && stack.accounts.hold())
 }
 
 /// A reader that has gone away is no reason to fail.

@@ -13,6 +13,15 @@ pub(crate) struct Question {
     city: String,
     price: String,
     prompt_tokens: u64,
+    /// Whether the answer is to be streamed, and whether with the usage at its end.
+    pub(crate) stream: Option<Usage>,
+}
+
+/// Whether a stream ends with what it cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Usage {
+    Told,
+    Untold,
 }
 
 /// A body to send with a 200, and what it costs.
@@ -22,6 +31,14 @@ pub(crate) struct Completion {
     pub(crate) content_type: &'static str,
     pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
+    /// Whether the body says so, to whoever reads it.
+    pub(crate) told: bool,
+}
+
+impl Completion {
+    pub(crate) fn total_tokens(&self) -> u64 {
+        self.prompt_tokens + self.completion_tokens
+    }
 }
 
 impl Question {
@@ -58,6 +75,9 @@ impl Question {
                 .and_then(|quote| quote["price_eur"].as_str().map(str::to_owned))
                 .unwrap_or_else(|| price(weight)),
             prompt_tokens: tokens(body.len()),
+            stream: (request["stream"] == true).then_some(
+                if request["stream_options"]["include_usage"] == true { Usage::Told } else { Usage::Untold },
+            ),
         })
     }
 
@@ -76,7 +96,7 @@ impl Question {
             Wrong::CutJson => {
                 let whole = self.answer(id);
                 let body = half(&whole.body).to_owned();
-                Completion { body, ..whole }
+                Completion { body, told: false, ..whole }
             }
             Wrong::NotACompletion => self.raw(r#"{"object":"list","data":[]}"#),
             Wrong::ErrorInside => self.raw(
@@ -110,7 +130,6 @@ impl Question {
             Wrong::ProseForCall => self.says(id, "Of course, I will look up the price for you.", "stop"),
             Wrong::UnknownTool => self.calls(id, "get_shipping_rates", &self.arguments(), "tool_calls"),
             Wrong::CutArguments => self.calls(id, QUOTE_TOOL, half(&self.arguments()), "tool_calls"),
-            Wrong::TooShort => self.says(id, "Done.", "stop"),
         }
     }
 
@@ -174,6 +193,7 @@ impl Question {
             content_type: "application/json",
             prompt_tokens,
             completion_tokens,
+            told: true,
         }
     }
 
@@ -184,6 +204,7 @@ impl Question {
             content_type: "application/json",
             prompt_tokens: 0,
             completion_tokens: 0,
+            told: false,
         }
     }
 }
@@ -194,7 +215,7 @@ fn half(text: &str) -> &str {
 }
 
 /// About four bytes a token.
-fn tokens(bytes: usize) -> u64 {
+pub(crate) fn tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }
 
@@ -288,7 +309,6 @@ mod tests {
             (&tool, CutArguments, Mistake::BadArguments),
             (&summary, Empty, Mistake::Empty),
             (&summary, CutAtLength, Mistake::CutOff),
-            (&summary, TooShort, Mistake::MissingFact),
         ] {
             let body = question.wrong_answer(1, wrong).body;
             let answer = Answer::read(body.as_bytes()).unwrap();

@@ -1,9 +1,12 @@
 //! A simulated OpenAI-compatible provider: a real axum server on loopback that acts out its column of the script and
 //! keeps its own books.
 
+use crate::books::{Books, Ended, Entry, Tab};
 use crate::clock::Day;
+use crate::events;
+use crate::job::SESSION;
 use crate::model::{Completion, Question};
-use crate::script::{Fault, PROVIDERS, Script};
+use crate::script::{Break, Fault, PROVIDERS, Script};
 use crate::socket::{Door, Peer, Reset};
 use axum::Router;
 use axum::body::Body;
@@ -11,13 +14,12 @@ use axum::extract::{ConnectInfo, State};
 use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use reqwest::Url;
 use serde_json::json;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -28,13 +30,6 @@ pub(crate) struct Provider {
     pub(crate) url: Url,
     books: Arc<Books>,
     server: JoinHandle<()>,
-}
-
-/// What a provider knows of its own traffic.
-#[derive(Debug, Default)]
-struct Books {
-    requests: AtomicU64,
-    tokens: AtomicU64,
 }
 
 impl Provider {
@@ -55,12 +50,23 @@ impl Provider {
 
     /// Requests that were read from a socket.
     pub(crate) fn requests(&self) -> u64 {
-        self.books.requests.load(Ordering::Relaxed)
+        self.books.requests()
     }
 
-    /// Prompt and completion tokens on the bill.
-    pub(crate) fn tokens(&self) -> u64 {
-        self.books.tokens.load(Ordering::Relaxed)
+    /// The bill, when the last request is over: clients that went away are noticed within moments.
+    pub(crate) async fn bill(&self) -> Vec<Entry> {
+        for _ in 0..500 {
+            if self.books.open() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.books.entries()
+    }
+
+    /// Requests that are still being answered.
+    pub(crate) fn open(&self) -> usize {
+        self.books.open()
     }
 }
 
@@ -81,70 +87,97 @@ struct Desk {
 async fn chat(
     State(desk): State<Desk>,
     ConnectInfo(Peer(connection)): ConnectInfo<Peer>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let ordinal = desk.books.requests.fetch_add(1, Ordering::Relaxed);
+    let ordinal = desk.books.number();
     let question = match Question::read(&body) {
         Ok(question) => question,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &wrong, "invalid_request_error", None);
         }
     };
+    let session = headers.get(SESSION).and_then(|session| session.to_str().ok()).unwrap_or_default();
+    let mut tab = Tab::open(&desk.books, session, question.step);
     let fault = desk.script.fault(desk.index, desk.day.now(), ordinal, question.step);
     let latency = desk.script.latency(desk.index, ordinal);
+    let turned_down = |mut tab: Tab, response| {
+        tab.end(Ended::TurnedDown);
+        response
+    };
     match fault {
         None => {
             desk.day.sleep(latency).await;
-            desk.answer(question.answer(ordinal))
+            desk.answer(&question, &question.answer(ordinal), None, tab)
         }
         Some(Fault::Wrong(wrong)) => {
             desk.day.sleep(latency).await;
-            desk.answer(question.wrong_answer(ordinal, wrong))
+            desk.answer(&question, &question.wrong_answer(ordinal, wrong), None, tab)
+        }
+        Some(Fault::Stream(kind)) => {
+            desk.day.sleep(latency).await;
+            desk.answer(&question, &question.answer(ordinal), Some(kind), tab)
         }
         Some(Fault::Slow { by, after_head: false }) => {
             desk.day.sleep(by).await;
-            desk.answer(question.answer(ordinal))
+            desk.answer(&question, &question.answer(ordinal), None, tab)
         }
         Some(Fault::Slow { by, after_head: true }) => {
             desk.day.sleep(latency).await;
             let completion = question.answer(ordinal);
-            desk.books.bill(&completion);
-            halves(&completion, desk.day.pace.real(by), true)
+            if question.stream.is_some() {
+                return desk.answer(&question, &completion, Some(Break::SlowFirst), tab);
+            }
+            tab.add(completion.total_tokens());
+            halves(&completion, desk.day.pace.real(by), true, tab)
         }
         Some(Fault::CutBody) => {
             desk.day.sleep(latency).await;
             let completion = question.answer(ordinal);
-            desk.books.bill(&completion);
-            halves(&completion, desk.day.pace.real(Duration::from_millis(100)), false)
+            if question.stream.is_some() {
+                return desk.answer(&question, &completion, Some(Break::Cut), tab);
+            }
+            tab.add(completion.total_tokens());
+            halves(&completion, desk.day.pace.real(Duration::from_millis(100)), false, tab)
         }
         Some(Fault::Reset) => {
             desk.day.sleep(latency / 2).await;
             never(&connection).await
         }
-        Some(Fault::RateLimited { left }) => rate_limited(&desk, left, ordinal),
-        Some(Fault::Quota) => error(
-            StatusCode::TOO_MANY_REQUESTS,
-            "You exceeded your current quota, please check your plan and billing details.",
-            "insufficient_quota",
-            Some("insufficient_quota"),
-        ),
+        Some(Fault::RateLimited { left }) => turned_down(tab, rate_limited(&desk, left, ordinal)),
+        Some(Fault::Quota) => {
+            let quota = error(
+                StatusCode::TOO_MANY_REQUESTS,
+                "You exceeded your current quota, please check your plan and billing details.",
+                "insufficient_quota",
+                Some("insufficient_quota"),
+            );
+            turned_down(tab, quota)
+        }
         Some(Fault::ServerError { status, html }) => {
             desk.day.sleep(latency / 4).await;
-            server_error(status, html)
+            turned_down(tab, server_error(status, html))
         }
     }
 }
 
 impl Desk {
-    fn answer(&self, completion: Completion) -> Response {
-        self.books.bill(&completion);
-        respond(StatusCode::OK, completion.content_type, completion.body)
-    }
-}
-
-impl Books {
-    fn bill(&self, completion: &Completion) {
-        self.tokens.fetch_add(completion.prompt_tokens + completion.completion_tokens, Ordering::Relaxed);
+    /// Whole or streamed, as it was asked for. What is no completion comes whole in any case.
+    fn answer(
+        &self,
+        question: &Question,
+        completion: &Completion,
+        fault: Option<Break>,
+        mut tab: Tab,
+    ) -> Response {
+        if let Some(usage) = question.stream
+            && let Some(acts) = events::acts(completion, usage, fault)
+        {
+            return respond(StatusCode::OK, "text/event-stream", events::body(acts, self.day, tab));
+        }
+        tab.add(completion.total_tokens());
+        tab.end(if completion.told { Ended::Told } else { Ended::Untold });
+        respond(StatusCode::OK, completion.content_type, completion.body.clone())
     }
 }
 
@@ -156,21 +189,16 @@ async fn never(connection: &Reset) -> Response {
 
 /// The head and half of the body at once; then, after a pause, the other half, or the connection ends short of its
 /// Content-Length.
-fn halves(completion: &Completion, pause: Duration, whole: bool) -> Response {
+fn halves(completion: &Completion, pause: Duration, whole: bool, mut tab: Tab) -> Response {
     let bytes = Bytes::from(completion.body.clone());
     let length = bytes.len();
     let (first, second) = (bytes.slice(..length / 2), bytes.slice(length / 2..));
-    let second = move || async move {
+    let second = async move {
         tokio::time::sleep(pause).await;
+        tab.end(if whole { Ended::Told } else { Ended::Untold });
         if whole { Ok(second) } else { Err(io::Error::from(io::ErrorKind::ConnectionAborted)) }
     };
-    let frames = stream::unfold((Some(first), Some(second)), |(first, second)| async move {
-        match (first, second) {
-            (Some(first), second) => Some((Ok(first), (None, second))),
-            (None, Some(second)) => Some((second().await, (None, None))),
-            (None, None) => None,
-        }
-    });
+    let frames = stream::once(async move { Ok(first) }).chain(stream::once(second));
     let mut response = respond(StatusCode::OK, completion.content_type, "");
     *response.body_mut() = Body::from_stream(frames);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -258,19 +286,28 @@ mod tests {
     use super::*;
     use crate::client::http_client;
     use crate::clock::Pace;
-    use crate::job::{Answer, Conversation, Job, Step};
+    use crate::job::{Answer, Conversation, Job, Step, ToolCall};
     use crate::oracle::judge;
+    use crate::reading::{Broken, Reading, read};
     use crate::script::Weather;
     use reqwest::{Client, Request, Response};
 
     const PACE: Pace = Pace { factor: 100.0 };
+
+    async fn tokens(provider: &Provider) -> u64 {
+        provider.bill().await.iter().map(|entry| entry.tokens).sum()
+    }
 
     fn provider(weather: Weather) -> Provider {
         started(Script::steady([weather, Weather::Fine, Weather::Fine])).0
     }
 
     fn started(script: Script) -> (Provider, Day) {
-        let day = Day::begin(PACE);
+        started_at(script, PACE)
+    }
+
+    fn started_at(script: Script, pace: Pace) -> (Provider, Day) {
+        let day = Day::begin(pace);
         (Provider::start(0, &Arc::new(script), day).unwrap(), day)
     }
 
@@ -298,7 +335,7 @@ mod tests {
         let body = ask_fully(&provider).await.unwrap();
         assert_eq!(judge(Step::Plan, &Job::draw(1, 0, 0), &Answer::read(&body).unwrap()), Ok(()));
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["usage"]["total_tokens"], provider.tokens());
+        assert_eq!(body["usage"]["total_tokens"], tokens(&provider).await);
         assert_eq!(provider.requests(), 1);
     }
 
@@ -320,7 +357,7 @@ mod tests {
             assert!(response.text().await.unwrap().contains("rate_limit_exceeded"));
         }
         assert_eq!(names, ["retry-after", "retry-after", "retry-after-ms", "x-ratelimit-reset-requests"]);
-        assert_eq!((provider.requests(), provider.tokens()), (3, 0));
+        assert_eq!((provider.requests(), tokens(&provider).await), (3, 0));
     }
 
     #[tokio::test]
@@ -387,5 +424,62 @@ mod tests {
         day.sleep_until(opens + Duration::from_secs(10)).await;
         assert!(client.execute(question(&provider)).await.is_ok());
         assert_eq!(provider.requests(), 2);
+    }
+
+    async fn stream(provider: &Provider, step: Step, leave_after: Option<usize>) -> Result<Reading, Broken> {
+        let job = Job::draw(1, 0, 0);
+        let mut conversation = Conversation::about(&job);
+        conversation.planned(&json!({"weight_kg": job.weight()}).to_string());
+        if step == Step::Summary {
+            conversation.called(&ToolCall::default(), &json!({"price_eur": job.price()}));
+        }
+        let begun = tokio::time::Instant::now();
+        let client = http_client(Duration::from_millis(400)).unwrap();
+        let response = client.execute(conversation.request(step, &provider.url)).await.unwrap();
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        read(response, begun, leave_after).await
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_the_answer_in_pieces() {
+        let provider = provider(Weather::Fine);
+        for step in [Step::Tool, Step::Summary] {
+            let reading = stream(&provider, step, None).await.unwrap();
+            assert_eq!(judge(step, &Job::draw(1, 0, 0), &reading.answer), Ok(()));
+            assert!(reading.first_content.is_some());
+        }
+        let bill = provider.bill().await;
+        assert!(bill.iter().all(|entry| entry.ended == Ended::Told && entry.tokens > 100), "{bill:?}");
+        assert_eq!(bill[0].session, Job::draw(1, 0, 0).order);
+    }
+
+    #[tokio::test]
+    async fn a_reader_who_hangs_up_is_noticed_and_pays_for_what_was_written() {
+        let provider = started_at(Script::steady([Weather::Fine; 3]), Pace { factor: 10.0 }).0;
+        assert!(stream(&provider, Step::Summary, Some(30)).await.unwrap().left);
+        let bill = provider.bill().await;
+        let [Entry { ended: Ended::Left, tokens: cut, .. }] = bill[..] else { panic!("{bill:?}") };
+        stream(&provider, Step::Summary, None).await.unwrap();
+        let whole = provider.bill().await[1].tokens;
+        assert!(0 < cut && cut < whole, "{cut} of {whole}");
+    }
+
+    #[tokio::test]
+    async fn broken_streams_break_in_every_way() {
+        let provider = provider(Weather::Streams(1.0));
+        let readings = futures_util::future::join_all((0..40).map(|_| stream(&provider, Step::Tool, None)));
+        let (mut cut, mut stalled, mut ended) = (0, 0, 0);
+        for reading in readings.await {
+            match reading {
+                Err(broken) if broken.error.is_timeout() => stalled += 1,
+                Err(_) => cut += 1,
+                Ok(reading) => {
+                    ended += 1;
+                    assert!(judge(Step::Tool, &Job::draw(1, 0, 0), &reading.answer).is_err());
+                }
+            }
+        }
+        assert!(cut > 0 && stalled > 0 && ended > 0, "{cut}, {stalled}, {ended}");
+        assert!(provider.bill().await.iter().all(|entry| entry.ended != Ended::Told));
     }
 }

@@ -1,12 +1,13 @@
 //! The report: one HTML file that needs nothing else, light or dark as its reader likes it.
 
 use crate::chart::{chart, escape};
-use crate::clock::minutes;
+use crate::clock::{Pace, minutes};
 use crate::ride::Ride;
 use crate::stats::Figures;
 use crate::table::{rows, title};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
+use std::time::Duration;
 
 pub(crate) fn report(ride: &Ride) -> String {
     let (bare, stack) = (ride.bare.figures(), ride.stack.figures());
@@ -27,7 +28,8 @@ pub(crate) fn report(ride: &Ride) -> String {
 <div class="cards">{cards}</div>
 <figure>
 <figcaption><span class="key right"></span>right <span class="key failed"></span>failed, with an error
-<span class="key wrong"></span>wrong, and handed to the next agent; a step without input is skipped and is no call<br>
+<span class="key wrong"></span>wrong, and handed on. Steps without input, readers who hang up and calls that a budget
+denies are not drawn.<br>
 <span class="key closed"></span>circuit closed <span class="key half-open"></span>half-open
 <span class="key open"></span>open <span class="key mark"></span>the moment when one opened</figcaption>
 <div class="wide">{chart}</div>
@@ -43,7 +45,7 @@ pub(crate) fn report(ride: &Ride) -> String {
 </html>
 "#,
         seed = ride.plan.seed,
-        cards = cards(&bare, &stack),
+        cards = cards(&bare, &stack, ride.pace),
         chart = chart(ride),
         table = table(&rows(&bare, &stack, ride.pace)),
         kinds = kinds(&bare, &stack),
@@ -51,15 +53,20 @@ pub(crate) fn report(ride: &Ride) -> String {
     )
 }
 
-fn cards(bare: &Figures, stack: &Figures) -> String {
-    type Value = fn(&Figures) -> String;
-    let cards: [(&str, Value); 4] = [
-        ("of the answerable answered rightly", |figures| {
+fn cards(bare: &Figures, stack: &Figures, pace: Pace) -> String {
+    let seconds = |time: Duration| pace.of_day(time).as_secs_f64();
+    type Value<'a> = &'a dyn Fn(&Figures) -> String;
+    let cards: [(&str, Value<'_>); 6] = [
+        ("of the answerable answered rightly", &|figures| {
             format!("{:.1} %", 100.0 * figures.answered as f64 / figures.answerable.max(1) as f64)
         }),
-        ("wrong answers that got through", |figures| figures.wrong.to_string()),
-        ("calls that failed", |figures| figures.failed.to_string()),
-        ("attempts per right answer", |figures| format!("{:.2}", figures.attempts_per_answer())),
+        ("wrong answers that got through", &|figures| figures.wrong.to_string()),
+        ("calls that failed", &|figures| figures.failed.to_string()),
+        ("attempts per right answer", &|figures| format!("{:.2}", figures.attempts_per_answer())),
+        ("to the first word of half the streams", &|figures| format!("{:.1} s", seconds(figures.first_p50))),
+        ("tokens billed for an agent going in circles", &|figures| {
+            figures.accounts.looping.billed.to_string()
+        }),
     ];
     let mut html = String::new();
     for (what, value) in cards {
@@ -143,7 +150,7 @@ main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { margin: 0; font-size: 28px; letter-spacing: -.01em; }
 h2 { margin: 34px 0 8px; font-size: 17px; }
 .lead { margin: 4px 0 20px; color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(230px, 1fr)); gap: 12px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 12px; }
 .card { display: grid; grid-template-columns: auto 1fr; gap: 0 10px; align-items: baseline; align-content: start; padding: 14px 16px;
   background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
 .card b { font-size: 26px; font-variant-numeric: tabular-nums; color: var(--right); }
@@ -187,7 +194,6 @@ mod tests {
     use super::*;
     use crate::chart::tests::transition;
     use crate::client::CircuitState;
-    use crate::clock::Pace;
     use crate::ride::Plan;
     use crate::script::Script;
     use crate::stats::tests::run;

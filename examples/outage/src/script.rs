@@ -4,7 +4,7 @@
 //! weaker one, and what the n-th request to a provider meets. The providers act the table out on their sockets; the
 //! driver reads from it whether a call could have been answered. Nobody else sees it.
 
-use crate::job::Step;
+use crate::job::{Reader, Step};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) enum Weather {
     WrongAnswers(f64),
     /// Answers that take longer than any client here waits.
     Slow(f64),
+    /// Streams begin and do not end, or never begin. Whole answers are fine.
+    Streams(f64),
     /// 429 `insufficient_quota`: nothing works until somebody pays.
     Quota,
 }
@@ -60,6 +62,43 @@ pub(crate) enum Fault {
     CutBody,
     Wrong(Wrong),
     Slow { by: Duration, after_head: bool },
+    Stream(Break),
+}
+
+/// The ways in which a stream is no whole answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Break {
+    /// A head and a role at once, and then nothing for longer than anybody waits.
+    SlowFirst,
+    /// Keepalives for ever.
+    Drip,
+    ErrorBefore,
+    Stall,
+    Cut,
+    ErrorAfter,
+    /// The body ends as if all were well, in the middle of the answer: no finish reason, no `[DONE]`.
+    NoEnd,
+}
+
+impl Break {
+    /// What a person has begun to read nobody can answer again, so there late breaks are the rarer ones.
+    const LATE_SHARE: f64 = 0.15;
+
+    /// Whether it shows only once a part of the answer has been handed on to whoever watches.
+    #[cfg(test)]
+    fn is_late(self) -> bool {
+        matches!(self, Self::Stall | Self::Cut | Self::ErrorAfter | Self::NoEnd)
+    }
+
+    fn draw(reader: Reader, rng: &mut Rng) -> Self {
+        use Break::*;
+        let late_share = if reader == Reader::Person { Self::LATE_SHARE } else { 4.0 / 7.0 };
+        if rng.f64() < late_share {
+            [Stall, Cut, ErrorAfter, NoEnd][rng.usize(..4)]
+        } else {
+            [SlowFirst, Drip, ErrorBefore][rng.usize(..3)]
+        }
+    }
 }
 
 /// The ways in which a 200 is no right answer. Each one shows in the answer itself, to whoever looks: nothing here is
@@ -80,7 +119,6 @@ pub(crate) enum Wrong {
     ProseForCall,
     UnknownTool,
     CutArguments,
-    TooShort,
 }
 
 impl Wrong {
@@ -120,19 +158,24 @@ impl Wrong {
                 CutArguments,
                 CutArguments,
             ],
+            // Streamed to a person: what shows before the first word, but for an answer cut at its length. One that is
+            // too short and ends well nobody could take back.
             Step::Summary => &[
-                CutJson,
+                NotACompletion,
                 NotACompletion,
                 ErrorInside,
+                ErrorInside,
+                NoChoices,
                 NoChoices,
                 HtmlPage,
+                HtmlPage,
+                Null,
                 Null,
                 Empty,
                 Empty,
+                Empty,
+                Empty,
                 CutAtLength,
-                CutAtLength,
-                TooShort,
-                TooShort,
             ],
         }
     }
@@ -144,9 +187,11 @@ impl Weather {
         match self {
             Self::Fine => true,
             Self::RateLimited { .. } => self.limited_for(into).is_none(),
-            Self::ServerErrors(share) | Self::Cut(share) | Self::WrongAnswers(share) | Self::Slow(share) => {
-                share < 1.0
-            }
+            Self::ServerErrors(share)
+            | Self::Cut(share)
+            | Self::WrongAnswers(share)
+            | Self::Slow(share)
+            | Self::Streams(share) => share < 1.0,
             Self::Refused | Self::Quota => false,
         }
     }
@@ -168,9 +213,10 @@ impl Weather {
             }),
             // A request that was already read when the door closed.
             Self::Refused => Some(Fault::Reset),
-            Self::Cut(share) => {
-                (rng.f64() < share).then(|| if rng.bool() { Fault::Reset } else { Fault::CutBody })
-            }
+            Self::Cut(share) => (rng.f64() < share).then(|| {
+                let late = if step.reader() == Reader::Person { Break::LATE_SHARE } else { 0.5 };
+                if rng.f64() < late { Fault::CutBody } else { Fault::Reset }
+            }),
             Self::WrongAnswers(share) => (rng.f64() < share).then(|| {
                 let kinds = Wrong::of(step);
                 Fault::Wrong(kinds[rng.usize(..kinds.len())])
@@ -179,6 +225,11 @@ impl Weather {
                 by: Duration::from_secs_f64(45.0 + 45.0 * rng.f64()),
                 after_head: rng.bool(),
             }),
+            Self::Streams(share) => {
+                let reader = step.reader();
+                let breaks = reader != Reader::Program && rng.f64() < share;
+                breaks.then(|| Fault::Stream(Break::draw(reader, rng)))
+            }
             Self::Quota => Some(Fault::Quota),
         }
     }
@@ -196,6 +247,7 @@ impl Weather {
             Self::Cut(share) => percent("cut off", share),
             Self::WrongAnswers(share) => percent("wrong 200s", share),
             Self::Slow(share) => percent("too slow", share),
+            Self::Streams(share) => percent("broken", share),
             Self::Quota => "quota gone".into(),
         }
     }
@@ -317,6 +369,7 @@ fn troubles() -> Vec<Vec<Draft>> {
         ],
         vec![draft("wrong answers", 120, [WrongAnswers(0.45), WrongAnswers(0.15), WrongAnswers(0.05)])],
         vec![draft("slow", 100, [Slow(0.7), Slow(0.03), Fine])],
+        vec![draft("streams", 100, [Streams(0.8), Streams(0.03), Fine])],
         vec![draft("quota", 100, [Quota, ServerErrors(0.2), limited(4, 16)])],
         vec![draft("two down", 60, [ServerErrors(1.0), Refused, WrongAnswers(0.03)])],
     ]
@@ -371,7 +424,7 @@ mod tests {
         for seed in 0..50 {
             let script = Script::new(seed);
             let failing = (0..9000u64)
-                .filter(|n| script.fault(0, Duration::from_millis(n * 100), *n, Step::Plan).is_some())
+                .filter(|n| script.fault(0, Duration::from_millis(n * 100), *n, Step::Tool).is_some())
                 .count();
             assert!((3600..6300).contains(&failing), "seed {seed}: {failing} of 9000");
         }
@@ -403,6 +456,20 @@ mod tests {
         assert_eq!(script.door(0, Duration::ZERO), (true, refused.start));
         assert_eq!(script.door(0, refused.start), (false, refused.end));
         assert_eq!(script.door(0, refused.end), (true, Duration::MAX));
+    }
+
+    #[test]
+    fn streams_break_and_whole_answers_do_not() {
+        let script = Script::steady([Weather::Streams(1.0), Weather::Fine, Weather::Fine]);
+        let met = |step| -> Vec<_> { (0..500).map(|n| script.fault(0, seconds(1), n, step)).collect() };
+        assert!(met(Step::Plan).iter().all(Option::is_none));
+        let late = |step| {
+            let is_late =
+                |fault: &&Option<Fault>| matches!(fault, Some(Fault::Stream(kind)) if kind.is_late());
+            met(step).iter().filter(is_late).count()
+        };
+        assert!((240..330).contains(&late(Step::Tool)), "{}", late(Step::Tool));
+        assert!((50..105).contains(&late(Step::Summary)), "{}", late(Step::Summary));
     }
 
     #[test]

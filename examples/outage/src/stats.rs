@@ -1,5 +1,6 @@
 //! The figures of a run, from its records and from the providers' books.
 
+use crate::accounts::Accounts;
 use crate::agents::{Ending, Record};
 use crate::client::Transition;
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ pub(crate) struct Run {
     /// On the providers' bills.
     pub(crate) tokens: u64,
     pub(crate) transitions: Vec<Transition>,
+    pub(crate) accounts: Accounts,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,6 +36,13 @@ pub(crate) struct Figures {
     /// Of the calls that were answered rightly.
     pub(crate) right_p50: Duration,
     pub(crate) right_p99: Duration,
+    /// Of the streams that a person read, until the first word.
+    pub(crate) first_p50: Duration,
+    pub(crate) first_p99: Duration,
+    /// Of the failed: a part had been handed on, with an error at its end.
+    pub(crate) cut_after_commit: usize,
+    pub(crate) hung_up: usize,
+    pub(crate) accounts: Accounts,
     pub(crate) wrong_kinds: BTreeMap<&'static str, usize>,
     pub(crate) failed_classes: BTreeMap<String, usize>,
     /// One message of each class, for whoever wants to know what it looked like.
@@ -43,7 +52,8 @@ pub(crate) struct Figures {
 impl Run {
     pub(crate) fn figures(&self) -> Figures {
         let mut figures = Figures {
-            calls: self.records.len(),
+            calls: self.records.iter().filter(|record| record.ending != Ending::Denied).count(),
+            accounts: self.accounts,
             answerable: self.records.iter().filter(|record| record.answerable).count(),
             requests: self.requests,
             tokens: self.tokens,
@@ -56,16 +66,23 @@ impl Run {
                     figures.wrong += 1;
                     *figures.wrong_kinds.entry(mistake.name()).or_default() += 1;
                 }
+                Ending::HungUp => figures.hung_up += 1,
+                Ending::Denied => {}
                 Ending::Failed(failure) => {
                     figures.failed += 1;
+                    figures.cut_after_commit += usize::from(failure.shown);
                     figures.unclassed += usize::from(!failure.classed);
                     *figures.failed_classes.entry(failure.class.clone()).or_default() += 1;
                     figures.samples.entry(failure.class.clone()).or_insert_with(|| failure.message.clone());
                 }
             }
         }
-        let all = sorted(self.records.iter());
-        let right = sorted(self.records.iter().filter(|record| record.ending == Ending::Right));
+        let took = |record: &Record| Some(record.took);
+        let made = self.records.iter().filter(|record| record.ending != Ending::Denied);
+        let all = sorted(made.clone().filter_map(took));
+        let right = sorted(made.clone().filter(|record| record.ending == Ending::Right).filter_map(took));
+        let first = sorted(made.filter_map(|record| record.first_content));
+        [figures.first_p50, figures.first_p99] = [0.5, 0.99].map(|share| percentile(&first, share));
         [figures.p50, figures.p99] = [0.5, 0.99].map(|share| percentile(&all, share));
         [figures.right_p50, figures.right_p99] = [0.5, 0.99].map(|share| percentile(&right, share));
         figures
@@ -86,16 +103,30 @@ impl Figures {
     }
 
     pub(crate) fn json(&self) -> Value {
-        json!({
+        let milliseconds = |time: Duration| rounded(time.as_secs_f64() * 1000.0);
+        let mut json = json!({
             "calls": self.calls,
             "answerable": self.answerable,
             "answered": self.answered,
             "wrong": self.wrong,
             "attempts_per_call": rounded(self.attempts_per_call()),
             "tokens": self.tokens,
-            "p50_ms": rounded(self.p50.as_secs_f64() * 1000.0),
-            "p99_ms": rounded(self.p99.as_secs_f64() * 1000.0),
-        })
+            "p50_ms": milliseconds(self.p50),
+            "p99_ms": milliseconds(self.p99),
+            "first_content_p50_ms": milliseconds(self.first_p50),
+            "first_content_p99_ms": milliseconds(self.first_p99),
+            "cut_after_commit": self.cut_after_commit,
+        });
+        if let Some(peak) = self.accounts.peak {
+            let looping = &self.accounts.looping;
+            json["budget"] = json!({
+                "limit": peak.limit,
+                "spent": looping.spent,
+                "billed": looping.billed,
+                "overspent": self.accounts.overspent(),
+            });
+        }
+        json
     }
 }
 
@@ -107,8 +138,8 @@ fn ratio(value: f64, of: usize) -> f64 {
     if of == 0 { 0.0 } else { value / of as f64 }
 }
 
-fn sorted<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Duration> {
-    let mut times: Vec<_> = records.map(|record| record.took).collect();
+fn sorted(times: impl Iterator<Item = Duration>) -> Vec<Duration> {
+    let mut times: Vec<_> = times.collect();
     times.sort_unstable();
     times
 }
@@ -122,17 +153,27 @@ fn percentile(sorted: &[Duration], share: f64) -> Duration {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::accounts::Compared;
     use crate::client::Failure;
     use crate::job::Step;
+    use crate::looping::Peak;
     use crate::oracle::Mistake;
 
     pub(crate) fn record(at: u64, ending: Ending, milliseconds: u64) -> Record {
         let took = Duration::from_millis(milliseconds);
-        Record { at: Duration::from_secs(at), step: Step::Plan, ending, took, answerable: true }
+        Record {
+            at: Duration::from_secs(at),
+            step: Step::Summary,
+            ending,
+            took,
+            answerable: true,
+            first_content: Some(took / 2),
+            session: "ORDER".into(),
+        }
     }
 
     pub(crate) fn failure(class: &str, classed: bool) -> Ending {
-        Ending::Failed(Failure { class: class.into(), classed, message: format!("a {class}") })
+        Ending::Failed(Failure { classed, shown: true, ..Failure::new(class, format!("a {class}")) })
     }
 
     pub(crate) fn run() -> Run {
@@ -143,7 +184,9 @@ pub(crate) mod tests {
             record(400, failure("Timeout", true), 700),
             record(500, failure("unreadable <answer>", false), 40),
         ];
-        Run { records, requests: 7, tokens: 900, transitions: Vec::new() }
+        let looping = Compared { spent: 80, billed: 79, ..Compared::default() };
+        let accounts = Accounts { looping, peak: Some(Peak { limit: 100, used: 90 }), ..Accounts::default() };
+        Run { records, requests: 7, tokens: 900, transitions: Vec::new(), accounts }
     }
 
     #[test]
@@ -162,6 +205,8 @@ pub(crate) mod tests {
         let expected = json!({
             "calls": 5, "answerable": 5, "answered": 2, "wrong": 1,
             "attempts_per_call": 1.4, "tokens": 900, "p50_ms": 30.0, "p99_ms": 700.0,
+            "first_content_p50_ms": 15.0, "first_content_p99_ms": 350.0, "cut_after_commit": 2,
+            "budget": {"limit": 100, "spent": 80, "billed": 79, "overspent": 0},
         });
         assert_eq!(run().figures().json(), expected);
     }
@@ -177,7 +222,13 @@ pub(crate) mod tests {
 
     #[test]
     fn a_run_without_answers_divides_by_nothing() {
-        let run = Run { records: Vec::new(), requests: 0, tokens: 0, transitions: Vec::new() };
+        let run = Run {
+            records: Vec::new(),
+            requests: 0,
+            tokens: 0,
+            transitions: Vec::new(),
+            accounts: Accounts::default(),
+        };
         let figures = run.figures();
         assert_eq!((figures.attempts_per_call(), figures.tokens_per_answer()), (0.0, 0.0));
     }

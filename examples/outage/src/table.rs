@@ -1,5 +1,6 @@
 //! The table at the end, for a terminal.
 
+use crate::accounts::Compared;
 use crate::clock::{Pace, minutes};
 use crate::ride::Ride;
 use crate::script::DAY;
@@ -28,16 +29,50 @@ pub(crate) fn rows(bare: &Figures, stack: &Figures, pace: Pace) -> Vec<[String; 
         row("calls", &|f| f.calls.to_string()),
         row("answerable, by the script", &|f| f.answerable.to_string()),
         row("answered rightly", &|f| format!("{} = {}", f.answered, share(f.answered, f.calls))),
-        row("wrong answers that reached the next agent", &|f| {
-            format!("{} = {}", f.wrong, share(f.wrong, f.calls))
-        }),
+        row("wrong answers that were handed on", &|f| format!("{} = {}", f.wrong, share(f.wrong, f.calls))),
         row("failed, with an error", &|f| format!("{} = {}", f.failed, share(f.failed, f.calls))),
+        row("streams cut after commit, shown as such (of the failed)", &|f| f.cut_after_commit.to_string()),
+        row("readers that hung up, and seen by a provider", &|f| {
+            format!("{}, {}", f.hung_up, f.accounts.hung_up_seen)
+        }),
         row("p50 / p99 of a call", &|f| times(f.p50, f.p99)),
         row("p50 / p99 of a right answer", &|f| times(f.right_p50, f.right_p99)),
+        row("p50 / p99 of the first word of a stream", &|f| times(f.first_p50, f.first_p99)),
         row("attempts per call", &|f| format!("{:.2}", f.attempts_per_call())),
         row("attempts per right answer", &|f| format!("{:.2}", f.attempts_per_answer())),
         row("tokens per right answer", &|f| format!("{:.0}", f.tokens_per_answer())),
+        row("jobs: tokens by the ledger / by the bills", &|f| spend(f, &f.accounts.jobs)),
+        row("looping agent: by the ledger / by the bills", &|f| spend(f, &f.accounts.looping)),
+        row("looping agent: limit / most ever used up", &|f| match f.accounts.peak {
+            Some(peak) => format!("{} / {}", peak.limit, peak.used),
+            None => "none".into(),
+        }),
+        row("looping agent: calls that its budget denied", &|f| f.accounts.denied.to_string()),
+        row("sessions complete, and agreeing to the token", &|f| match f.accounts.peak {
+            Some(_) => {
+                let [jobs, looping] = [&f.accounts.jobs, &f.accounts.looping];
+                let complete = jobs.complete + looping.complete;
+                let agreeing = complete - jobs.disagreeing - looping.disagreeing;
+                format!("{complete} of {}, {agreeing}", jobs.sessions + looping.sessions)
+            }
+            None => "no ledger".into(),
+        }),
+        row("sessions with cut calls, below the bill", &|f| match f.accounts.peak {
+            Some(_) => {
+                let [jobs, looping] = [&f.accounts.jobs, &f.accounts.looping];
+                let cut = jobs.sessions + looping.sessions - jobs.complete - looping.complete;
+                format!("{cut}, {}", jobs.below + looping.below)
+            }
+            None => "no ledger".into(),
+        }),
     ]
+}
+
+fn spend(figures: &Figures, class: &Compared) -> String {
+    match figures.accounts.peak {
+        Some(_) => format!("{} / {}", class.spent, class.billed),
+        None => format!("– / {}", class.billed),
+    }
 }
 
 /// What the ride was, in one sentence.
