@@ -245,13 +245,13 @@ fn write_down(name: &'static str, circuit: &Circuit, day: Day, transitions: &Arc
 }
 
 fn why(reason: &Reason, counts: &Counts) -> String {
-    let reason = reason.as_str().replace('_', " ");
-    match (counts.total, counts.refused) {
-        (0, 0) => reason,
-        (0, refused) => format!("{reason}; {refused} calls were refused"),
-        (total, _) => {
-            format!("{reason}; {} of {total} had failed, weighing {:.1}", counts.failed, counts.failed_weight)
-        }
+    let said = reason.as_str().replace('_', " ");
+    match (reason, counts.total, counts.refused) {
+        // One outcome decided, whatever the others were.
+        (Reason::AtOnce | Reason::RateLimited, ..) | (_, 0, 0) => said,
+        (_, 0, 1) => format!("{said}; 1 call was refused"),
+        (_, 0, refused) => format!("{said}; {refused} calls were refused"),
+        (_, total, _) => format!("{said}; {} of {total} had failed", counts.failed),
     }
 }
 
