@@ -90,13 +90,6 @@ impl ToolCall {
         Self { id: None, name: name.into(), arguments: arguments.into(), free_text: false }
     }
 
-    /// Says that its arguments are free text.
-    #[must_use]
-    pub const fn with_free_text(mut self) -> Self {
-        self.free_text = true;
-        self
-    }
-
     /// Adds the id that the provider gave it.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<Box<str>>) -> Self {

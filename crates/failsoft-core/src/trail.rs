@@ -121,13 +121,6 @@ impl Attempt {
         self
     }
 
-    /// Says how long the layer waits before the next attempt.
-    #[must_use]
-    pub const fn with_delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay);
-        self
-    }
-
     /// Says how long the attempt took.
     #[must_use]
     pub const fn with_took(mut self, took: Duration) -> Self {

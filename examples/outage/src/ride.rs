@@ -95,17 +95,17 @@ async fn live_through<C: Client>(
 mod tests {
     use super::*;
 
-    /// A day in three seconds, twice: too short for fair latencies on a busy machine, long enough for everything to happen.
+    /// A day in six seconds, twice: too short for fair latencies on a busy machine, long enough for everything to happen.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_stack_holds_where_the_bare_client_does_not() {
-        let plan = Plan { seed: 1, seconds: 6.0, agents: 8 };
+        let plan = Plan { seed: 1, seconds: 12.0, agents: 8 };
         let ride = Ride::run(plan, &Progress::Silent).await.unwrap();
         let (bare, stack) = (ride.bare.figures(), ride.stack.figures());
 
         assert!(bare.wrong > 0 && bare.failed * 5 > bare.calls, "{bare:?}");
         assert_eq!((stack.wrong, stack.unclassed), (0, 0), "{stack:?}");
-        // On a busy machine many time out: at this pace 20 s of the day are 67 ms.
-        assert!(stack.answered * 100 > stack.answerable * 90, "{stack:?}");
+        // On a busy machine some time out: at this pace 20 s of the day are 133 ms.
+        assert!(stack.answered * 100 > stack.answerable * 95, "{stack:?}");
         assert!(stack.answered * bare.answerable > bare.answered * stack.answerable, "{bare:?} {stack:?}");
         assert!(stack.attempts_per_call() < 1.5, "{stack:?}");
 
