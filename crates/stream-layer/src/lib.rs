@@ -38,7 +38,8 @@
 //! | [`AnyLine`] | a line that is not blank: NDJSON |
 //! | your own, or `llm-layer`'s | what your [`Decoder`] says: see [`Protocol`] |
 //!
-//! [`SseFramer`] and [`LineFramer`] cut bytes into events for a decoder of your own.
+//! [`SseFramer`], [`LineFramer`], [`ArrayFramer`] (a JSON array sent element by element) and [`EventStreamFramer`] (AWS's
+//! binary messages) cut bytes into events for a decoder of your own.
 //!
 //! # The limits
 //!
@@ -72,9 +73,11 @@
 #![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
 mod any;
+mod array;
 mod body;
 mod clock;
 mod events;
+mod eventstream;
 mod framing;
 mod future;
 mod layer;
@@ -86,7 +89,12 @@ mod sse;
 
 pub use self::{
     any::{AnyContent, AnyContentDecoder},
+    array::{ArrayElements, ArrayError, ArrayFramer},
     body::StreamedBody,
+    eventstream::{
+        EventStreamError, EventStreamFramer, EventStreamHeaders, EventStreamMessage, EventStreamMessages,
+        EventStreamValue,
+    },
     framing::{MAX_EVENT, TooLong},
     future::StreamedFuture,
     layer::{StreamLayer, StreamLayerBuilder},
