@@ -5,7 +5,7 @@ use std::{error::Error, fmt, sync::Arc};
 use failsoft_core::{Class, Facts, Fault, Finish, Insight, Slot, Usage, Verdict, verdict_of_head};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Offered, error::ErrorBody, protocol::Config};
+use crate::{Offered, Provider, error::ErrorBody, protocol::Config};
 
 /// The name of this crate in the faults that it originates.
 const LAYER: &str = "llm-layer";
@@ -13,6 +13,8 @@ const LAYER: &str = "llm-layer";
 /// One attempt.
 pub(crate) struct Attempt {
     pub(crate) config: Arc<Config>,
+    /// The dialect of the answer.
+    pub(crate) provider: Provider,
     pub(crate) offered: Offered,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

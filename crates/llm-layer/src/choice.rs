@@ -3,10 +3,21 @@
 use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Verdict, json};
 use http::HeaderMap;
 
-use crate::{Offered, chat::fail, error::ErrorBody, lens, tools::Calls};
+use crate::{
+    Offered,
+    chat::FORM,
+    error::ErrorBody,
+    finish::{Failed, failed, finish_of},
+    form::Form,
+    lens,
+    tools::Calls,
+    whole::fail,
+};
 
 /// One of the answers, of which there is usually one.
 pub(crate) struct Choice<'a> {
+    pub(crate) form: &'static Form,
+    /// Where it lies.
     pub(crate) at: String,
     pub(crate) finish: Option<Finish>,
     pub(crate) error: Option<&'a str>,
@@ -27,8 +38,9 @@ pub(crate) struct Content {
 }
 
 impl<'a> Choice<'a> {
-    pub(crate) fn read(raw: &'a str, index: usize, offered: &Offered) -> Self {
-        let at = format!("/choices/{index}");
+    /// A choice of a chat completion.
+    pub(crate) fn read(raw: &'a str, index: u64, offered: &Offered) -> Self {
+        let at = FORM.choice(index);
         let [finish, message, text, error] =
             lens::fields(raw, ["finish_reason", "message", "text", "error"]).unwrap_or_default();
         let message = Message::read(message, text);
@@ -38,7 +50,8 @@ impl<'a> Choice<'a> {
             finish: finish_of(finish),
             error: error.filter(|raw| lens::tells(raw)),
             content,
-            calls: Calls::read(message.tool_calls, message.function_call, &format!("{at}/message"), offered),
+            calls: Calls::read(message.tool_calls, message.function_call, &at, offered),
+            form: &FORM,
             at,
         }
     }
@@ -67,7 +80,7 @@ impl<'a> Choice<'a> {
 
     /// A finish reason, or a refusal, that decides whatever else is there.
     pub(crate) fn stopped_badly(&self, facts: &mut Facts) -> bool {
-        let (verdict, code, message) = match &self.finish {
+        let failed = match &self.finish {
             Some(Finish::ContentFilter) => {
                 facts.verdict.get_or_insert(Verdict::of(Class::Refused));
                 return true;
@@ -78,24 +91,25 @@ impl<'a> Choice<'a> {
                 } else {
                     "cut at the limit of tokens"
                 };
-                (Verdict::soft(SoftKind::Truncated), "length", message)
+                let (verdict, kind) = (Verdict::soft(SoftKind::Truncated), SoftKind::Truncated);
+                Some(Failed { verdict, kind, code: "length", message })
             }
-            Some(Finish::Other(reason)) if &**reason == "error" => {
-                (Verdict::of(Class::Transient), "finish_error", "broken off by an error of the provider")
-            }
-            Some(Finish::Other(reason)) if &**reason == "insufficient_system_resource" => {
-                let verdict = Verdict::of(Class::Overloaded).with_hint(Hint::Same);
-                (verdict, "finish_overloaded", "broken off for lack of the provider's resources")
-            }
-            _ if self.content.refused => {
-                facts.verdict.get_or_insert(Verdict::of(Class::Refused));
-                return true;
-            }
-            _ => return false,
+            Some(Finish::Other(reason)) => failed(reason),
+            _ => None,
         };
-        let finding = Finding::new(SoftKind::Truncated, code, message);
-        fail(facts, verdict, finding.at(format!("{}/finish_reason", self.at)));
-        true
+        if let Some(Failed { verdict, kind, code, message }) = failed {
+            fail(facts, verdict, Finding::new(kind, code, message).at(self.path(self.form.finish)));
+            return true;
+        }
+        if self.content.refused {
+            facts.verdict.get_or_insert(Verdict::of(Class::Refused));
+        }
+        self.content.refused
+    }
+
+    /// A place in it.
+    fn path(&self, below: &str) -> String {
+        format!("{}{below}", self.at)
     }
 
     fn has_wrong_calls(&mut self, facts: &mut Facts) -> bool {
@@ -125,9 +139,9 @@ impl<'a> Choice<'a> {
         } else if self.finish == Some(Finish::ToolCalls) {
             (SoftKind::ToolCall, Hint::Same, "no_tool_call", "it stopped to call tools, and calls none")
         } else {
-            (SoftKind::Empty, Hint::Same, "empty", "no content and no tool call")
+            (SoftKind::Empty, self.form.empty, "empty", "no content and no tool call")
         };
-        let finding = Finding::new(kind, code, message).at(format!("{}/message", self.at));
+        let finding = Finding::new(kind, code, message).at(self.path(self.form.message));
         fail(facts, Verdict::soft(kind).with_hint(hint), finding);
         true
     }
@@ -143,7 +157,7 @@ impl<'a> Choice<'a> {
                 format!("it stopped for a reason that is not known: `{reason}`"),
             );
             let verdict = Verdict::soft(SoftKind::LowConfidence).with_hint(Hint::Same);
-            fail(facts, verdict, finding.at(format!("{}/finish_reason", self.at)));
+            fail(facts, verdict, finding.at(self.path(self.form.finish)));
             return;
         }
         if self.finish.is_none() {
@@ -155,7 +169,7 @@ impl<'a> Choice<'a> {
         if !self.calls.is_empty() {
             return;
         }
-        let at = format!("{}/message/content", self.at);
+        let at = self.path(self.form.content);
         if let Some(finding) = leak(text, offered) {
             fail(facts, Verdict::soft(SoftKind::LeakedToolCall).with_hint(Hint::Same), finding.at(at));
         } else if self.finish == Some(Finish::ToolCalls) {
@@ -289,29 +303,3 @@ impl Content {
         json::is_blank(&self.text)
     }
 }
-
-/// The finish reasons of OpenAI and of those who speak its dialect, in either case. Gateways to other models let the
-/// reasons of those through, and some servers send an empty one where there is none.
-pub(crate) fn finish_of(raw: Option<&str>) -> Option<Finish> {
-    const KNOWN: [(Finish, &[&str]); 4] = [
-        // Text-generation servers say `eos_token` and `stop_sequence`, Together `eos`, Anthropic `end_turn`.
-        (Finish::Stop, &["stop", "eos", "eos_token", "stop_sequence", "end_turn"]),
-        (Finish::ToolCalls, &["tool_calls", "function_call", "tool_use"]),
-        // Mistral's `model_length`: the window was full. Anthropic and Gemini: `max_tokens`.
-        (Finish::Length, &["length", "model_length", "max_tokens"]),
-        // Anthropic `refusal`, Gemini the others, Zhipu `sensitive`.
-        (
-            Finish::ContentFilter,
-            &["content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
-        ),
-    ];
-    let reason = lens::some_string(raw)?;
-    let is = |known: &&str| known.eq_ignore_ascii_case(&reason);
-    Some(match KNOWN.into_iter().find(|(_, names)| names.iter().any(is)) {
-        Some((finish, _)) => finish,
-        None => Finish::Other(reason.chars().take(MAX_REASON).collect::<String>().into()),
-    })
-}
-
-/// An unknown finish reason is kept up to so many characters.
-const MAX_REASON: usize = 256;

@@ -30,7 +30,8 @@ impl LlmDecoder {
 
     /// Reads server-sent events.
     pub(crate) fn events(attempt: Attempt) -> Self {
-        Self { way: Way::Events(Events::new(attempt.config.max_body)), attempt }
+        let events = Events::new(attempt.provider, attempt.config.max_body);
+        Self { way: Way::Events(events), attempt }
     }
 
     /// Some servers announce events, and then answer with a JSON object or a page: no event begins like those.
@@ -69,7 +70,7 @@ impl Decoder for LlmDecoder {
 impl Drop for LlmDecoder {
     /// Of an answer that did not come to its end, the text is known so far.
     fn drop(&mut self) {
-        if let Way::Begun(events) = &self.way {
+        if let Way::Begun(events) = &mut self.way {
             if let Some(text) = events.text() {
                 self.attempt.insight.learn(|facts| facts.text = Some(text.into()));
             }
@@ -148,8 +149,7 @@ impl Whole {
                 joined.freeze()
             }
         };
-        let provider = attempt.config.provider;
-        let facts = provider.judge(attempt.status, &attempt.headers, &body, &attempt.offered);
+        let facts = attempt.provider.judge(attempt.status, &attempt.headers, &body, &attempt.offered);
         let verdict = facts.verdict;
         attempt.tell(facts);
         verdict

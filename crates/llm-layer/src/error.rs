@@ -42,7 +42,8 @@ pub(crate) struct ErrorBody<'a> {
 /// The fields of a body by which it is told what it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Top<'a> {
-    text: &'a str,
+    /// The object.
+    pub(crate) text: &'a str,
     error: Option<&'a str>,
     detail: Option<&'a str>,
     pub(crate) object: Option<&'a str>,

@@ -102,8 +102,11 @@ mod attempt;
 mod chat;
 mod choice;
 mod decoder;
+mod draft;
 mod error;
 mod events;
+mod finish;
+mod form;
 mod layer;
 mod lens;
 mod offered;
@@ -113,6 +116,7 @@ mod provider;
 mod service;
 mod tools;
 mod usage;
+mod whole;
 
 pub use stream_layer::Beyond;
 

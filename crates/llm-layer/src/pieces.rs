@@ -5,6 +5,7 @@ use failsoft_core::Finish;
 use crate::{
     Offered,
     choice::{Choice, Content, Message},
+    form::Form,
     lens,
     tools::{Calls, MAX_CALLS},
 };
@@ -64,7 +65,7 @@ pub(crate) struct Pieces {
 /// A tool call whose arguments come in fragments; id and name come in the first one only.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    index: Option<u64>,
+    pub(crate) index: Option<u64>,
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) arguments: String,
@@ -158,11 +159,11 @@ impl Pieces {
     }
 
     /// The choice as a whole message would have it.
-    pub(crate) fn into_choice(self, offered: &Offered) -> Choice<'static> {
-        let at = format!("/choices/{}", self.index);
+    pub(crate) fn into_choice(self, form: &'static Form, offered: &Offered) -> Choice<'static> {
+        let at = form.choice(self.index);
         let function = self.function.filter(|_| self.calls.is_empty());
-        let calls = Calls::assembled(self.calls, function, self.too_many, &format!("{at}/message"), offered);
-        Choice { at, finish: self.finish, error: None, content: self.content, calls }
+        let calls = Calls::assembled(self.calls, function, self.too_many, form, &at, offered);
+        Choice { form, at, finish: self.finish, error: None, content: self.content, calls }
     }
 }
 

@@ -15,7 +15,7 @@ use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded};
 use http::{HeaderMap, StatusCode, header, response::Parts};
 use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
 
-use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, chat};
+use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, whole};
 
 /// The wire formats of model endpoints, for a [`StreamLayer`](stream_layer::StreamLayer).
 /// [`LlmLayer`](crate::LlmLayer) is the two put together.
@@ -87,14 +87,14 @@ impl Reader for LlmReader {
         if shape == Shape::Unasked {
             insight.learn(|facts| {
                 let first_content = facts.first_content;
-                *facts = chat::unasked_stream();
+                *facts = whole::unasked_stream();
                 facts.first_content = first_content;
             });
             return Mode::Pass;
         }
         let bytes = config.max_body;
-        let attempt =
-            Attempt { config, offered, status: parts.status, headers: parts.headers.clone(), insight, slot };
+        let (provider, status, headers) = (config.provider, parts.status, parts.headers.clone());
+        let attempt = Attempt { config, provider, offered, status, headers, insight, slot };
         if shape == Shape::Whole {
             let until = Until::End { bytes, beyond: Beyond::Commit };
             return Mode::Hold { decoder: LlmDecoder::whole(attempt), until };

@@ -13,10 +13,10 @@
 //! assert!(facts.inside_success);
 //! ```
 
-use failsoft_core::{Class, Facts, Hint, Verdict, class_of_status, with_headers};
+use failsoft_core::{Class, Facts, Hint, Usage, Verdict, class_of_status, with_headers};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Offered, chat, error::Top, usage};
+use crate::{Offered, chat, error::Top, whole};
 
 /// The dialect that a target speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,29 +36,43 @@ impl Provider {
     /// tool calls that it finds.
     #[must_use]
     pub fn judge(self, status: StatusCode, headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
+        if !class_of_status(status).is_success() {
+            return self.failure(status, headers, body);
+        }
+        let mut facts = whole::judge(self, headers, body, offered);
+        facts.inside_success = facts.verdict.is_some_and(|verdict| !verdict.is_success());
+        facts
+    }
+
+    // A dialect joins with an arm in each of the following functions, and with one for its streams in `events`.
+
+    /// Judges the object in the body of a success, which is no error.
+    pub(crate) fn answer(self, top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
         match self {
-            Self::OpenAiCompatible if class_of_status(status).is_success() => {
-                let mut facts = chat::judge(headers, body, offered);
-                facts.inside_success = facts.verdict.is_some_and(|verdict| !verdict.is_success());
-                facts
-            }
-            Self::OpenAiCompatible => failure(status, headers, body),
+            Self::OpenAiCompatible => chat::answer(top, headers, offered, facts),
         }
     }
-}
 
-/// An error status: what its body says, else what the status says.
-fn failure(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Facts {
-    let mut facts = Facts::default();
-    let text = std::str::from_utf8(body).map_or("", event_data);
-    let top = Top::read(text);
-    match top.and_then(|top| top.failure()) {
-        Some(body) => body.tell(Some(status), headers, &mut facts),
-        None => facts.verdict = Some(with_headers(of_status(status), headers)),
+    /// The tokens that a body says were used.
+    pub(crate) fn usage(self, top: &Top<'_>) -> Usage {
+        match self {
+            Self::OpenAiCompatible => chat::usage(top),
+        }
     }
-    // Failures cost too.
-    facts.usage = top.and_then(|top| top.usage).map(usage::of).unwrap_or_default();
-    facts
+
+    /// An error status: what its body says, else what the status says.
+    fn failure(self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Facts {
+        let mut facts = Facts::default();
+        let text = std::str::from_utf8(body).map_or("", event_data);
+        let top = Top::read(text);
+        match top.and_then(|top| top.failure()) {
+            Some(body) => body.tell(Some(status), headers, &mut facts),
+            None => facts.verdict = Some(with_headers(of_status(status), headers)),
+        }
+        // Failures cost too.
+        facts.usage = top.map(|top| self.usage(&top)).unwrap_or_default();
+        facts
+    }
 }
 
 /// A status by itself. Where 413 differs from the other wrong requests: a shorter one can help.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use failsoft_core::{Finding, Severity, SoftKind, ToolCall, Verdict, json};
 
-use crate::{Offered, lens, pieces};
+use crate::{Offered, chat::FORM, form::Form, lens, pieces};
 
 /// At most so many tool calls of an answer are kept; an answer with more is no usable one.
 pub(crate) const MAX_CALLS: usize = 1024;
@@ -19,7 +19,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Reads `tool_calls`, or the older `function_call`.
+    /// Reads the `tool_calls` of a chat completion, or the older `function_call`. `at` is where the choice lies.
     pub(crate) fn read(
         tool_calls: Option<&str>,
         function_call: Option<&str>,
@@ -30,19 +30,19 @@ impl Calls {
         if let Some(list) = tool_calls {
             let is_list = lens::each(list, |raw| {
                 if calls.calls.len() == MAX_CALLS {
-                    calls.wrong(at, "tool.too_many", format!("more than {MAX_CALLS} tool calls"));
+                    calls.too_many(&FORM, at);
                     return false;
                 }
-                let at = format!("{at}/tool_calls/{}", calls.calls.len());
+                let at = format!("{at}{}/{}", FORM.calls, calls.calls.len());
                 calls.add(raw, &at, offered);
                 true
             });
             if is_list.is_none() {
-                calls.wrong(at, "tool.list", "`tool_calls` is no list");
+                calls.wrong(&format!("{at}{}", FORM.calls), "tool.list", "`tool_calls` is no list");
             }
         }
         if let Some(raw) = function_call.filter(|_| calls.calls.is_empty()) {
-            calls.function(raw, None, &format!("{at}/function_call"), offered);
+            calls.function(raw, None, &format!("{at}{}/function_call", FORM.message), offered);
         }
         calls
     }
@@ -52,28 +52,38 @@ impl Calls {
         pieces: Vec<pieces::Call>,
         function: Option<pieces::Call>,
         too_many: bool,
+        form: &'static Form,
         at: &str,
         offered: &Offered,
     ) -> Self {
         let mut calls = Self::default();
-        for (index, call) in pieces.into_iter().enumerate() {
+        for (position, call) in pieces.into_iter().enumerate() {
+            let position = call.index.filter(|_| form.keeps_index).unwrap_or(position as u64);
+            let at = format!("{at}{}/{position}", form.calls);
             let id = (!call.id.is_empty()).then_some(Cow::Owned(call.id));
             if call.is_custom {
-                let at = format!("{at}/tool_calls/{index}");
-                calls.custom(id, &call.name, &call.arguments, &at, offered);
+                calls.custom(id, &call.name, &call.arguments, form, &at, offered);
             } else {
                 calls.keep(id, &call.name, call.arguments.into());
-                calls.check(&format!("{at}/tool_calls/{index}/function"), offered);
+                calls.check(form, &format!("{at}{}", form.function), offered);
             }
         }
         if let Some(call) = function {
             calls.keep(None, &call.name, call.arguments.into());
-            calls.check(&format!("{at}/function_call"), offered);
+            calls.check(form, &format!("{at}{}/function_call", form.message), offered);
         }
         if too_many {
-            calls.wrong(at, "tool.too_many", format!("more than {MAX_CALLS} tool calls"));
+            calls.too_many(form, at);
         }
         calls
+    }
+
+    fn too_many(&mut self, form: &Form, at: &str) {
+        self.wrong(
+            &format!("{at}{}", form.calls),
+            "tool.too_many",
+            format!("more than {MAX_CALLS} tool calls"),
+        );
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -90,7 +100,7 @@ impl Calls {
                 let [name, input] = lens::fields(custom, ["name", "input"]).unwrap_or_default();
                 let name = name.and_then(lens::string).unwrap_or_default();
                 let text = input.and_then(lens::string).unwrap_or_default();
-                self.custom(id, &name, &text, at, offered);
+                self.custom(id, &name, &text, &FORM, at, offered);
             }
             (None, None) => {
                 self.keep(id, "", "".into());
@@ -99,12 +109,21 @@ impl Calls {
         }
     }
 
-    fn custom(&mut self, id: Option<Cow<'_, str>>, name: &str, text: &str, at: &str, offered: &Offered) {
+    /// Adds a call of a tool that takes free text.
+    pub(crate) fn custom(
+        &mut self,
+        id: Option<Cow<'_, str>>,
+        name: &str,
+        text: &str,
+        form: &Form,
+        at: &str,
+        offered: &Offered,
+    ) {
         self.keep(id, name, text.into());
         if let Some(call) = self.calls.last_mut() {
             call.free_text = true;
         }
-        self.check(at, offered);
+        self.check(form, at, offered);
     }
 
     fn function(&mut self, raw: &str, id: Option<Cow<'_, str>>, at: &str, offered: &Offered) {
@@ -120,11 +139,11 @@ impl Calls {
             self.wrong(&format!("{at}/arguments"), "tool.arguments", "the arguments are not text");
         }
         self.keep(id, &name, text.unwrap_or_default().into());
-        self.check(at, offered);
+        self.check(&FORM, at, offered);
     }
 
     /// Checks the call that was kept last.
-    fn check(&mut self, at: &str, offered: &Offered) {
+    fn check(&mut self, form: &Form, at: &str, offered: &Offered) {
         let Some(call) = self.calls.last() else { return };
         if json::is_blank(&call.name) {
             self.wrong(at, "tool.name", "a tool call without a name");
@@ -140,7 +159,8 @@ impl Calls {
             json::check_call(call, offered.known_tools())
         };
         let Some(finding) = found else { return };
-        let at = at.to_owned() + if finding.kind() == SoftKind::UnknownTool { "/name" } else { "/arguments" };
+        let at =
+            at.to_owned() + if finding.kind() == SoftKind::UnknownTool { "/name" } else { form.arguments };
         if finding.severity() < Severity::Error {
             self.findings.push(finding.at(at));
         } else if finding.kind() == SoftKind::UnknownTool {

@@ -1,6 +1,14 @@
 use failsoft_core::{Finish, Severity};
 
+use failsoft_core::Class;
+use http::header::CONTENT_TYPE;
+
 use super::*;
+use crate::Provider;
+
+fn judge(headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
+    crate::whole::judge(Provider::OpenAiCompatible, headers, body, offered)
+}
 
 fn told(message: &str, finish: &str, offered: &Offered) -> Facts {
     let body = format!(

@@ -1,0 +1,161 @@
+//! A streamed answer while it is put together: what the readers of all dialects share.
+
+use failsoft_core::{Class, Facts, Fault, Finding, Hint, Severity, SoftKind, Usage, Verdict};
+
+use crate::{
+    attempt::Attempt,
+    form::Form,
+    pieces::{Pieces, Room},
+};
+
+/// At most so many choices are told apart.
+const MAX_CHOICES: usize = 128;
+
+/// How a stream ended, when it ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By an event that says so.
+    Said,
+    /// With its body.
+    Body,
+}
+
+/// What came of an answer so far.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    form: &'static Form,
+    choices: Vec<Pieces>,
+    room: Room,
+    usage: Usage,
+    output_bytes: u64,
+    /// Something is to be told.
+    has_news: bool,
+}
+
+impl Draft {
+    /// Of an answer, text and tool calls are kept up to so many bytes.
+    pub(crate) const fn new(form: &'static Form, room: usize) -> Self {
+        let usage = Usage { input: None, cache_read: None, cache_write: None, output: None, reasoning: None };
+        Self { form, choices: Vec::new(), room: Room::new(room), usage, output_bytes: 0, has_news: false }
+    }
+
+    /// Adds to the choice of this index what `add` finds in an event: whether there was content, and how many bytes of
+    /// it. `false` where there was none.
+    pub(crate) fn add(
+        &mut self,
+        index: u64,
+        add: impl FnOnce(&mut Pieces, &mut Room) -> (bool, u64),
+    ) -> bool {
+        let at = self.choices.iter().position(|choice| choice.index == index);
+        let at = match at {
+            Some(at) => at,
+            None if self.choices.len() < MAX_CHOICES && self.room.takes_entry() => {
+                self.choices.push(Pieces::new(index));
+                self.choices.len() - 1
+            }
+            None => return false,
+        };
+        let Some(choice) = self.choices.get_mut(at) else { return false };
+        let (has_content, bytes) = add(choice, &mut self.room);
+        self.output_bytes = self.output_bytes.saturating_add(bytes);
+        self.has_news |= bytes > 0;
+        has_content
+    }
+
+    /// Takes over what was used so far, with every bucket that is known; whether that says something new.
+    pub(crate) fn used(&mut self, usage: Usage) -> bool {
+        let is_new = self.usage != usage;
+        self.usage = usage;
+        self.has_news |= is_new;
+        is_new
+    }
+
+    /// Tells what is new.
+    pub(crate) fn tell(&mut self, attempt: &mut Attempt) {
+        if !std::mem::take(&mut self.has_news) {
+            return;
+        }
+        let (usage, bytes) = (self.usage, self.output_bytes);
+        attempt.used(&usage);
+        attempt.insight.learn(|facts| {
+            facts.usage = usage;
+            facts.output_bytes = bytes;
+        });
+    }
+
+    /// Whether nothing came of any choice, not even that there is one.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    /// Whether a choice did not say why it stopped.
+    pub(crate) fn is_open(&self) -> bool {
+        self.choices.iter().any(|choice| choice.finish.is_none())
+    }
+
+    /// The text of the first choice so far, where all of it was kept.
+    pub(crate) fn text(&self) -> Option<&str> {
+        let first = self.choices.iter().min_by_key(|choice| choice.index)?;
+        Some(first.text()).filter(|text| !text.is_empty() && !self.room.is_full())
+    }
+
+    /// What the whole answer means, beside what is known of it already.
+    ///
+    /// What the target itself reports as a failure is a fault. What is found wrong with an answer that came to its end
+    /// is a verdict: the answer passes as it is.
+    pub(crate) fn conclude(
+        &mut self,
+        mut facts: Facts,
+        ended: Ended,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Verdict>, Fault> {
+        facts.usage = self.usage;
+        self.judge(attempt, &mut facts);
+        let verdict = facts.verdict.unwrap_or(Verdict::SUCCESS);
+        let report = facts.report.clone();
+        attempt.tell(facts);
+        match verdict.class() {
+            Class::Success | Class::Refused => Ok(Some(verdict)),
+            Class::Soft(SoftKind::Empty | SoftKind::Malformed) if ended == Ended::Body => {
+                let message = "the stream ended without an answer";
+                Err(attempt.fault(verdict).with_message(message).with_report(report))
+            }
+            Class::Soft(_) => Ok(Some(verdict)),
+            _ => {
+                let message = "the target reported a failure as its finish reason";
+                Err(attempt.fault(verdict).with_message(message).with_report(report))
+            }
+        }
+    }
+
+    fn judge(&mut self, attempt: &Attempt, facts: &mut Facts) {
+        let (offered, headers) = (&attempt.offered, &attempt.headers);
+        let mut choices = std::mem::take(&mut self.choices);
+        choices.sort_by_key(|choice| choice.index);
+        for (at, pieces) in choices.into_iter().enumerate() {
+            let mut choice = pieces.into_choice(self.form, offered);
+            if self.room.is_full() {
+                // Not all of it was kept: only its end can be judged.
+                choice.stopped_badly(facts);
+                if at == 0 {
+                    facts.finish = choice.finish;
+                }
+            } else {
+                choice.judge(headers, offered, facts);
+                choice.tell(at == 0, facts);
+            }
+        }
+        if self.room.is_full() {
+            let message = "an answer too long to be kept: text and tool calls were not looked at";
+            let finding = Finding::new(SoftKind::Malformed, "too_long", message);
+            facts.report.push(finding.with_severity(Severity::Warning));
+        }
+        facts.output_bytes = self.output_bytes;
+    }
+}
+
+/// The stream ended too early: the request was fine, so the same one may work.
+pub(crate) fn cut_short(attempt: &Attempt, message: &'static str) -> Fault {
+    let verdict = Verdict::soft(SoftKind::Truncated).with_hint(Hint::Same);
+    attempt.fault(verdict).with_message(message)
+}

@@ -1,0 +1,67 @@
+//! Why a model stopped: the reasons of all dialects, in one table, because gateways to other models let the reasons of
+//! those through.
+
+use failsoft_core::{Class, Finish, Hint, SoftKind, Verdict};
+
+use crate::lens;
+
+/// The finish reasons that are known, in either case. Some servers send an empty one where there is none.
+pub(crate) fn finish_of(raw: Option<&str>) -> Option<Finish> {
+    let reason = lens::some_string(raw)?;
+    Some(named(&reason))
+}
+
+/// The same of a reason that is no JSON.
+pub(crate) fn named(reason: &str) -> Finish {
+    let is = |known: &&str| known.eq_ignore_ascii_case(reason);
+    match KNOWN.iter().find(|(_, names)| names.iter().any(is)) {
+        Some((finish, _)) => finish.clone(),
+        None => Finish::Other(reason.chars().take(MAX_REASON).collect::<String>().into()),
+    }
+}
+
+const KNOWN: &[(Finish, &[&str])] = &[
+    // Text-generation servers say `eos_token` and `stop_sequence`, Together `eos`, Anthropic `end_turn`.
+    (Finish::Stop, &["stop", "eos", "eos_token", "stop_sequence", "end_turn"]),
+    (Finish::ToolCalls, &["tool_calls", "function_call", "tool_use"]),
+    // Mistral's `model_length`: the window was full. Anthropic and Gemini: `max_tokens`.
+    (Finish::Length, &["length", "model_length", "max_tokens"]),
+    // Anthropic `refusal`, Gemini the others, Zhipu `sensitive`.
+    (
+        Finish::ContentFilter,
+        &["content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
+    ),
+];
+
+/// An unknown finish reason is kept up to so many characters.
+const MAX_REASON: usize = 256;
+
+/// A finish reason that is a failure of its own kind.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) verdict: Verdict,
+    pub(crate) kind: SoftKind,
+    pub(crate) code: &'static str,
+    pub(crate) message: &'static str,
+}
+
+/// The failure that a reason without a name of its own is, where it is known to be one.
+pub(crate) fn failed(reason: &str) -> Option<Failed> {
+    let (verdict, kind, code, message) = match &*reason.to_ascii_lowercase() {
+        "error" => (
+            Verdict::of(Class::Transient),
+            SoftKind::Truncated,
+            "finish_error",
+            "broken off by an error of the provider",
+        ),
+        // DeepSeek.
+        "insufficient_system_resource" => (
+            Verdict::of(Class::Overloaded).with_hint(Hint::Same),
+            SoftKind::Truncated,
+            "finish_overloaded",
+            "broken off for lack of the provider's resources",
+        ),
+        _ => return None,
+    };
+    Some(Failed { verdict, kind, code, message })
+}
