@@ -153,7 +153,8 @@ impl<C> BreakerBuilder<C> {
         /// its probes came back good, it goes on waiting for more calls. It should be longer than a
         /// probe needs to its first content.
         lease(lease: Duration);
-        /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3.
+        /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3. While it is
+        /// open, enough good ones close it, as probes would.
         last_resort(calls: u32);
         /// The mode it starts in. Default enforcing.
         mode(mode: Mode);

@@ -99,12 +99,12 @@ impl Circuit {
     /// Switches its mode and starts over in it; calls made before count no longer. The present mode again
     /// changes nothing.
     pub fn set_mode(&self, mode: Mode) {
-        self.tell(self.0.engine.set_mode(mode));
+        self.tell(self.0.engine.set_mode(mode, Instant::now()));
     }
 
     /// Forgets everything and closes, whatever the state; ends a mode that was laid over enforcing or advisory.
     pub fn reset(&self) {
-        self.tell(self.0.engine.reset());
+        self.tell(self.0.engine.reset(Instant::now()));
     }
 
     /// Opens it for the open time that is due.

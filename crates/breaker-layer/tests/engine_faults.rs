@@ -228,7 +228,7 @@ fn reset_works_while_closed_and_forgets_running_calls() {
     let bench = Bench::new(touchy().failures(2));
     bench.call(Outcome::FAILURE);
     let running = bench.acquire().unwrap();
-    let told: Vec<_> = bench.engine.reset().into_iter().collect();
+    let told: Vec<_> = bench.engine.reset(bench.now).into_iter().collect();
     assert_eq!((told[0].from, told[0].to, told[0].reason), (State::Closed, State::Closed, Reason::Reset));
     assert_eq!(told[0].counts.failed, 1);
     let _ = bench.settle(running, Outcome::FAILURE, Duration::ZERO);
@@ -282,7 +282,7 @@ fn absurd_advice_is_capped() {
 fn advice_of_a_call_from_before_a_reset_is_forgotten() {
     let bench = Bench::new(touchy());
     let old = bench.acquire().unwrap();
-    let _ = bench.engine.reset();
+    let _ = bench.engine.reset(bench.now);
     bench.call(Outcome::FAILURE);
     let _ = bench.settle(old, Outcome::RateLimited { advice: advice(600) }, Duration::ZERO);
     assert_eq!(bench.time_left(), advice(1));
@@ -415,12 +415,12 @@ fn every_change_of_mode_forgets_running_calls_and_reset_goes_back_to_the_mode_be
     let bench = Bench::new(touchy().mode(Mode::Advisory));
     let old = bench.acquire().unwrap();
     for mode in [Mode::ForcedOpen, Mode::Disabled, Mode::ObserveOnly] {
-        let _ = bench.engine.set_mode(mode);
+        let _ = bench.engine.set_mode(mode, bench.now);
         assert_eq!(bench.engine.mode(), mode);
-        assert!(bench.engine.set_mode(mode).is_empty());
+        assert!(bench.engine.set_mode(mode, bench.now).is_empty());
         assert_eq!(bench.acquire().is_some(), mode != Mode::ForcedOpen);
     }
-    let _ = bench.engine.reset();
+    let _ = bench.engine.reset(bench.now);
     assert_eq!((bench.engine.mode(), bench.state()), (Mode::Advisory, State::Closed));
     let _ = bench.settle(old, Outcome::FAILURE, Duration::ZERO);
     assert_eq!(bench.state(), State::Closed);
@@ -438,26 +438,125 @@ fn observe_only_says_once_that_it_would_have_opened() {
 }
 
 #[test]
-fn last_resort_calls_pass_a_few_at_once_and_decide_nothing() {
+fn last_resort_calls_pass_a_few_at_once_and_never_what_is_forced_open() {
     // G30
     let mut bench = Bench::new(touchy().last_resort(2));
     bench.call(Outcome::FAILURE);
-    let ask = |bench: &Bench| bench.engine.acquire_as_last_resort(|| bench.now).admission;
-    let (first, _second) = (ask(&bench).unwrap(), ask(&bench).unwrap());
-    assert!(ask(&bench).is_err(), "two at once");
+    let (first, _second) = (bench.last_resort().unwrap(), bench.last_resort().unwrap());
+    assert!(bench.last_resort().is_none(), "two at once");
     let _ = bench.settle(first, Outcome::Success, Duration::ZERO);
-    assert_eq!(bench.state(), State::Open);
-    let third = ask(&bench).unwrap();
-    assert!(ask(&bench).is_err());
+    assert_eq!(bench.state(), State::Open, "one good call of two");
+    let third = bench.last_resort().unwrap();
+    assert!(bench.last_resort().is_none());
     bench.at(9_999);
     assert!(bench.engine.open(None, bench.now).is_ok());
-    assert!(ask(&bench).is_err());
+    assert!(bench.last_resort().is_none());
     bench.at(10_000);
-    let _fourth = ask(&bench).expect("slots of calls that never end come back after the lease");
+    let _fourth = bench.last_resort().expect("slots of calls that never end come back after the lease");
     let _ = bench.settle(third, Outcome::Success, Duration::ZERO);
-    assert!(ask(&bench).is_ok() && ask(&bench).is_err(), "and a late one gives nothing back");
-    let _ = bench.engine.set_mode(Mode::ForcedOpen);
-    assert!(ask(&bench).is_err(), "forced open means it");
+    assert!(
+        bench.last_resort().is_some() && bench.last_resort().is_none(),
+        "and a late one gives nothing back"
+    );
+    let _ = bench.engine.set_mode(Mode::ForcedOpen, bench.now);
+    assert!(bench.last_resort().is_none(), "forced open means it");
+}
+
+impl Bench {
+    fn last_resort(&self) -> Option<Permit> {
+        self.engine.acquire_as_last_resort(|| self.now).admission.ok()
+    }
+
+    /// One last-resort call, and why it closed if it did.
+    fn last_resort_call(&self, outcome: Outcome) -> Option<Reason> {
+        let permit = self.last_resort().expect("a slot is free");
+        let told = self.settle(permit, outcome, Duration::ZERO).into_iter().next();
+        told.map(|told| {
+            assert_eq!((told.from, told.to), (State::Open, State::Closed));
+            told.reason
+        })
+    }
+}
+
+#[test]
+fn good_last_resort_calls_close_an_open_circuit_as_good_probes_would() {
+    // G30: all targets had been down; circuits stayed open for minutes although every call through them worked
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    bench.at(1_000).call(Outcome::FAILURE);
+    assert_eq!(bench.last_resort_call(Outcome::Success), None);
+    assert_eq!(bench.last_resort_call(Outcome::FAILURE), None, "a bad one makes the count begin again");
+    assert_eq!(bench.time_left(), advice(2), "and nothing else");
+    assert_eq!(bench.last_resort_call(Outcome::Success), None);
+    assert_eq!(bench.last_resort_call(Outcome::Neutral), None);
+    assert_eq!(bench.last_resort_call(Outcome::Alive), Some(Reason::LastResortGood));
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.time_left(), advice(1), "it is closed as by probes: the open time begins anew");
+}
+
+#[test]
+fn good_last_resort_calls_do_not_close_before_the_servers_advice_is_over() {
+    for open in [Outcome::RateLimited { advice: advice(20) }, Outcome::AtOnce { advice: advice(20) }] {
+        let mut bench = Bench::new(touchy());
+        bench.call(open);
+        (0..10).for_each(|_| assert_eq!(bench.last_resort_call(Outcome::Success), None, "{open:?}"));
+        // what was seen before it was over says nothing either
+        let Some(300) = bench.time_left().map(|left| left.as_secs()) else { continue };
+        bench.at(20_000);
+        assert_eq!(bench.last_resort_call(Outcome::Success), None);
+        assert_eq!(
+            bench.last_resort_call(Outcome::Success),
+            Some(Reason::LastResortGood),
+            "the quota is back"
+        );
+    }
+}
+
+#[test]
+fn advice_that_a_last_resort_call_hears_is_kept_as_well() {
+    let bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    assert_eq!(bench.last_resort_call(Outcome::RateLimited { advice: advice(30) }), None);
+    assert_eq!(bench.time_left(), advice(30));
+    (0..10).for_each(|_| assert_eq!(bench.last_resort_call(Outcome::Success), None));
+}
+
+#[test]
+fn last_resort_calls_do_not_close_what_was_opened_by_hand() {
+    let bench = Bench::new(touchy());
+    assert!(bench.engine.open(None, bench.now).is_ok());
+    (0..10).for_each(|_| assert_eq!(bench.last_resort_call(Outcome::Success), None));
+    assert_eq!(bench.state(), State::Open);
+}
+
+#[test]
+fn late_last_resort_calls_decide_nothing_in_the_next_period() {
+    let mut bench = Bench::new(touchy());
+    bench.call(Outcome::FAILURE);
+    let late = (bench.last_resort().unwrap(), bench.last_resort().unwrap());
+    let probe = bench.at(1_000).acquire().unwrap();
+    let _ = bench.settle(late.0, Outcome::Success, Duration::ZERO);
+    let _ = bench.settle(probe, Outcome::FAILURE, Duration::ZERO);
+    let _ = bench.settle(late.1, Outcome::Success, Duration::ZERO);
+    assert_eq!((bench.state(), bench.engine.snapshot(bench.now).0.counts.total), (State::Open, 0));
+}
+
+#[test]
+fn transitions_and_snapshots_say_how_long_the_state_lasted_and_why_it_was_entered() {
+    let mut bench = Bench::new(touchy());
+    assert_eq!(bench.engine.snapshot(bench.now).0.reason, None);
+    let permit = bench.at(7_000).acquire().unwrap();
+    let told = bench.settle(permit, Outcome::FAILURE, Duration::ZERO).into_iter().next().unwrap();
+    assert_eq!((told.reason, told.time_in_state), (Reason::Failures, Duration::from_secs(7)));
+    bench.at(7_600);
+    let snapshot = bench.engine.snapshot(bench.now).0;
+    assert_eq!(
+        (snapshot.reason, snapshot.time_in_state),
+        (Some(Reason::Failures), Duration::from_millis(600))
+    );
+    assert_eq!(snapshot.consecutive_openings, 1);
+    let told = bench.engine.reset(bench.now).into_iter().next().unwrap();
+    assert_eq!((told.consecutive_openings, told.time_in_state), (1, Duration::from_millis(600)));
 }
 
 #[test]

@@ -135,12 +135,12 @@ impl Pair {
             }
             Step::Settle { .. } | Step::Renew { .. } => {}
             Step::Reset => {
-                let _ = self.engine.reset();
-                self.model.reset();
+                let _ = self.engine.reset(now);
+                self.model.reset(t);
             }
             Step::SetMode(mode) => {
-                let _ = self.engine.set_mode(mode);
-                self.model.set_mode(mode);
+                let _ = self.engine.set_mode(mode, now);
+                self.model.set_mode(mode, t);
             }
             Step::Open(ms) => {
                 let done = self.engine.open(ms.map(Duration::from_millis), now).is_ok();
@@ -187,7 +187,7 @@ proptest! {
         }
         // forced open, disabled and observe-only are ended by whoever began them
         if !matches!(pair.engine.mode(), Mode::Enforcing | Mode::Advisory) {
-            let _ = pair.engine.reset();
+            let _ = pair.engine.reset(pair.instant());
         }
         // the calls that run still never end; new ones come once a second, and are good
         for _ in 0..300 {

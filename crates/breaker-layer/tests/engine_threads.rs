@@ -98,7 +98,7 @@ fn never_more_than_n_probes_run_and_every_step_is_told_once() {
             });
         }
     });
-    let _ = engine.reset();
+    let _ = engine.reset(start);
     let end = engine.open(None, start).unwrap().into_iter().next().unwrap();
     assert!(told.load(Ordering::Relaxed) > 100, "the schedule moves");
     assert_eq!(end.sequence, told.into_inner() + 2, "each step has one number and was told once");

@@ -292,20 +292,23 @@ async fn behind_a_buffer_a_refusal_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_resort_call_passes_an_open_circuit_and_decides_nothing() {
-    let layer = touchy().last_resort(1).build().unwrap();
-    let service = layer.layer(tower::service_fn(|()| async {
+async fn last_resort_calls_pass_an_open_circuit_and_close_it_if_they_are_good() {
+    let probes = Probes::Successes { probes: 2, to_close: 2 };
+    let layer = touchy().last_resort(1).open_time(60 * SECOND).probes(probes).build().unwrap();
+    let service = layer.layer(tower::service_fn(|ok: bool| async move {
         tokio::time::sleep(SECOND).await;
-        Ok::<_, BoxError>(())
+        if ok { Ok(()) } else { Err(BoxError::from("no")) }
     }));
-    layer.circuit().open_for(60 * SECOND).unwrap();
-    let last = || Call::options().mark(Mark::LastResort).begin().scope(service.clone().oneshot(()));
+    service.clone().oneshot(false).await.unwrap_err();
+    let last = || Call::options().mark(Mark::LastResort).begin().scope(service.clone().oneshot(true));
     let (first, second) = tokio::join!(last(), last());
     first.unwrap();
     denied(&second.unwrap_err());
+    denied(&service.clone().oneshot(true).await.unwrap_err());
     last().await.unwrap();
-    assert_eq!(layer.circuit().state(), State::Open);
-    denied(&service.clone().oneshot(()).await.unwrap_err());
+    assert_eq!(layer.circuit().state(), State::Closed, "58 s before a probe would have been let through");
+    service.clone().oneshot(true).await.unwrap();
+
     layer.circuit().set_mode(Mode::ForcedOpen);
     let error = last().await.unwrap_err();
     assert_eq!(denied(&error).message(), Some("the circuit is forced open"));

@@ -128,10 +128,10 @@ impl Replay {
                 result.error = self.by_hand(|engine, now| engine.open(open_for, now));
             }
             "half_open" => result.error = self.by_hand(Engine::half_open),
-            "force_open" => self.note(self.engine.set_mode(Mode::ForcedOpen)),
-            "disable" => self.note(self.engine.set_mode(Mode::Disabled)),
-            "metrics_only" => self.note(self.engine.set_mode(Mode::ObserveOnly)),
-            "reset" => self.note(self.engine.reset()),
+            "force_open" => self.note(self.engine.set_mode(Mode::ForcedOpen, self.now)),
+            "disable" => self.note(self.engine.set_mode(Mode::Disabled, self.now)),
+            "metrics_only" => self.note(self.engine.set_mode(Mode::ObserveOnly, self.now)),
+            "reset" => self.note(self.engine.reset(self.now)),
             _ => return Err(format!("unknown step `{what}`")),
         }
         Ok(result)

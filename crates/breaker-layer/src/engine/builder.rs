@@ -234,7 +234,9 @@ impl SettingsBuilder {
         self
     }
 
-    /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3.
+    /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3. While it is
+    /// open, enough good ones close it, as probes would; see
+    /// [`acquire_as_last_resort`](super::Engine::acquire_as_last_resort).
     pub fn last_resort(mut self, calls: u32) -> Self {
         self.last_resort = calls;
         self

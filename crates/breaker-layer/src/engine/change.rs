@@ -12,16 +12,16 @@ use super::word::Word;
 impl Locked<'_> {
     // ===== somebody asks for it =====
 
-    pub(super) fn reset(&mut self) {
+    pub(super) fn reset(&mut self, now: u64) {
         let advisory = self.word().is_advisory();
-        self.start_over(State::Closed, advisory, Reason::Reset);
+        self.start_over(State::Closed, advisory, Reason::Reset, now);
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
+    pub(super) fn set_mode(&mut self, mode: Mode, now: u64) {
         let word = self.word();
         if mode_of(word) != mode {
             let (state, advisory) = state_of(mode, word.is_advisory());
-            self.start_over(state, advisory, Reason::ModeChanged);
+            self.start_over(state, advisory, Reason::ModeChanged, now);
         }
     }
 
@@ -67,14 +67,16 @@ impl Locked<'_> {
 
     pub(super) fn enter_open(&mut self, reason: Reason, now: u64, until: u64) {
         self.engine.open_until.store(until, Ordering::Release);
-        self.enter_for(State::Open, reason, Some(Duration::from_nanos(until.saturating_sub(now))));
+        let open_for = Some(Duration::from_nanos(until.saturating_sub(now)));
+        let word = self.word();
+        self.change(word, word.next(State::Open, word.is_advisory()), reason, open_for, now);
     }
 
     pub(super) fn enter_half_open(&mut self, reason: Reason, now: u64, probes: u32) {
         self.start_lease(now);
         let word = self.word();
         let next = word.next(State::HalfOpen, word.is_advisory()).with_probes(probes);
-        self.change(word, next, reason, None);
+        self.change(word, next, reason, None, now);
     }
 
     pub(super) fn start_lease(&self, now: u64) {
@@ -82,24 +84,21 @@ impl Locked<'_> {
         self.engine.lease_until.store(until, Ordering::Release);
     }
 
-    pub(super) fn enter(&mut self, state: State, reason: Reason) {
-        self.enter_for(state, reason, None);
-    }
-
-    fn enter_for(&mut self, state: State, reason: Reason, open_for: Option<Duration>) {
+    pub(super) fn close_because(&mut self, reason: Reason, now: u64) {
         let word = self.word();
-        self.change(word, word.next(state, word.is_advisory()), reason, open_for);
+        self.change(word, word.next(State::Closed, word.is_advisory()), reason, None, now);
     }
 
-    fn start_over(&mut self, state: State, advisory: bool, reason: Reason) {
+    fn start_over(&mut self, state: State, advisory: bool, reason: Reason, now: u64) {
         let word = self.word();
         let next = word.next(state, advisory);
-        self.change(word, next, reason, None);
+        self.change(word, next, reason, None, now);
         self.inner.first_generation = next.generation();
     }
 
     /// The only place where the state changes.
-    fn change(&mut self, from: Word, to: Word, reason: Reason, open_for: Option<Duration>) {
+    fn change(&mut self, from: Word, to: Word, reason: Reason, open_for: Option<Duration>, now: u64) {
+        let time_in_state = self.time_in_state(now);
         let inner = &mut *self.inner;
         let openings_at_end = inner.openings;
         if !matches!(to.state(), State::Open | State::HalfOpen) {
@@ -107,15 +106,23 @@ impl Locked<'_> {
             inner.failed_half_opens = 0;
             inner.advised_until = 0;
         }
-        self.tell(from.state(), to, reason, open_for, openings_at_end);
+        self.tell(from.state(), to, reason, open_for, openings_at_end, time_in_state);
         let inner = &mut *self.inner;
         inner.window.clear();
         inner.tally = Tally::default();
         inner.streak = 0;
         inner.rate_limited = 0;
         inner.would_have_opened = false;
+        // a clock that went back does not make the state begin again
+        inner.entered_at = now.max(inner.entered_at);
+        inner.entered_by = Some(reason);
         inner.refused_before = self.engine.refused.load(Ordering::Relaxed);
         self.store(to);
+    }
+
+    /// How long the present state has lasted.
+    pub(super) fn time_in_state(&self, now: u64) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.inner.entered_at))
     }
 
     pub(super) fn tell(
@@ -125,6 +132,7 @@ impl Locked<'_> {
         reason: Reason,
         open_for: Option<Duration>,
         openings: u32,
+        time_in_state: Duration,
     ) {
         let counts = self.counts();
         self.changes.push(Transition {
@@ -135,6 +143,7 @@ impl Locked<'_> {
             counts,
             consecutive_openings: openings,
             open_for,
+            time_in_state,
         });
     }
 }

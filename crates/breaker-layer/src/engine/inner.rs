@@ -31,6 +31,9 @@ pub(super) struct Inner {
     pub(super) refused_before: u64,
     /// Observe-only has told that it would have opened.
     pub(super) would_have_opened: bool,
+    /// When the state was entered, and why; none before the first change.
+    pub(super) entered_at: u64,
+    pub(super) entered_by: Option<Reason>,
     /// Permits of earlier generations are of before a reset or a change of mode.
     pub(super) first_generation: u64,
     pub(super) last_resort: LastResort,
@@ -57,6 +60,8 @@ impl Inner {
             advised_until: 0,
             refused_before: 0,
             would_have_opened: false,
+            entered_at: 0,
+            entered_by: None,
             first_generation: 0,
             last_resort: LastResort::default(),
             random: settings.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
@@ -177,7 +182,12 @@ impl<'a> Locked<'a> {
                 self.settle_counted(outcome, slow, now);
             }
             (Kind::Probe, State::HalfOpen) if word.is_of(permit) => self.settle_probe(outcome, slow, now),
-            (_, State::Open) => self.settle_late(permit, outcome, now),
+            (kind, State::Open) => {
+                self.settle_late(permit, outcome, now);
+                if kind == Kind::LastResort && word.is_of(permit) {
+                    self.settle_last_resort(outcome, slow, now);
+                }
+            }
             _ => {}
         }
     }
@@ -242,7 +252,8 @@ impl<'a> Locked<'a> {
         if self.word().state() == State::Closed {
             self.open_because(reason, now());
         } else if !std::mem::replace(&mut self.inner.would_have_opened, true) {
-            self.tell(State::ObserveOnly, self.word(), reason, None, self.inner.openings);
+            let time_in_state = self.time_in_state(now());
+            self.tell(State::ObserveOnly, self.word(), reason, None, self.inner.openings, time_in_state);
         }
     }
 
@@ -270,7 +281,7 @@ impl<'a> Locked<'a> {
         }
         match self.inner.tally.decide(&decision) {
             None => {}
-            Some(Reason::ProbesGood) => self.enter(State::Closed, Reason::ProbesGood),
+            Some(Reason::ProbesGood) => self.close_because(Reason::ProbesGood, now()),
             Some(reason) => {
                 self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
                 self.open_because(reason, now());
@@ -278,8 +289,35 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// A call of an earlier period, or of the last resort, ended while open: it decides nothing, but what the
-    /// server asks for counts.
+    /// A call that was let through an open circuit shows what a probe would show. So it is booked as one, and
+    /// enough good ones close: else a target that is back refuses everybody for the rest of its open time,
+    /// though it answers. Bad ones change nothing but that the count begins again; the open time stays.
+    ///
+    /// Not while the server has asked to be left alone: its advice is a floor, and that it serves a few does
+    /// not say that it serves all. And not if somebody opened it by hand: they know more than a few calls.
+    fn settle_last_resort(&mut self, outcome: Outcome, slow: bool, now: &mut dyn FnMut() -> u64) {
+        if self.inner.entered_by == Some(Reason::ByHand) || now() < self.inner.advised_until {
+            self.inner.tally = Tally::default();
+            return;
+        }
+        let decision = self.engine.settings.decision;
+        let tally = &mut self.inner.tally;
+        match outcome {
+            Outcome::Success | Outcome::Alive => tally.record(0, slow, &decision),
+            Outcome::Failure { weight, .. } => tally.record(weight.bits(), slow, &decision),
+            Outcome::Cancelled if slow => tally.record(0, true, &decision),
+            Outcome::RateLimited { .. } => tally.record(1000, slow, &decision),
+            Outcome::AtOnce { .. } => *tally = Tally::default(),
+            Outcome::Neutral | Outcome::Cancelled => return,
+        }
+        match tally.decide(&decision) {
+            None => {}
+            Some(Reason::ProbesGood) => self.close_because(Reason::LastResortGood, now()),
+            Some(_) => *tally = Tally::default(),
+        }
+    }
+
+    /// A call of an earlier period, or of the last resort, ended while open: what the server asks for counts.
     fn settle_late(&mut self, permit: &Permit, outcome: Outcome, now: &mut dyn FnMut() -> u64) {
         let Some(advice) = outcome.advice() else { return };
         if advice < self.engine.settings.hold_from || permit.generation() < self.inner.first_generation {
@@ -346,14 +384,16 @@ impl<'a> Locked<'a> {
             time_left,
             probes: word.probes(),
             refused_in_all: self.engine.refused.load(Ordering::Relaxed),
+            time_in_state: self.time_in_state(now),
+            reason: self.inner.entered_by,
         }
     }
 
     pub(super) fn counts(&self) -> Counts {
         let sums = match self.word().state() {
             State::Closed | State::ObserveOnly => self.inner.window.sums(),
-            State::HalfOpen => self.inner.tally.sums,
-            State::Open | State::ForcedOpen | State::Disabled => Sums::default(),
+            State::HalfOpen | State::Open => self.inner.tally.sums,
+            State::ForcedOpen | State::Disabled => Sums::default(),
         };
         let settings = &self.engine.settings;
         let rate = |part: u64, least: u64| {

@@ -140,7 +140,7 @@ fn an_outcome_and_a_reset_leave_nothing_of_before() {
             let engine = engine.clone();
             move || drop(engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start))
         });
-        let _ = engine.reset();
+        let _ = engine.reset(start);
         other.join().unwrap();
         assert_eq!(engine.snapshot(start).0.counts.total, 0);
     });

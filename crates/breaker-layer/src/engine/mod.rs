@@ -181,7 +181,11 @@ impl Engine {
     }
 
     /// Asks to make a call that has nowhere else to go: an open or probing circuit lets a few pass at once,
-    /// as the settings say. Their outcomes decide nothing. A circuit forced open refuses them too.
+    /// as the settings say. A circuit forced open refuses them too.
+    ///
+    /// While it is open, their outcomes are booked as those of probes: enough good ones close it before its open
+    /// time is over, and bad ones only make the count begin again. They decide nothing until the server's advice
+    /// is over, nor in a circuit that was opened by hand; nor, while half-open, in place of a probe.
     #[inline]
     pub fn acquire_as_last_resort(&self, now: impl Fn() -> Instant) -> Acquired {
         let word = self.load();
@@ -294,20 +298,20 @@ impl Engine {
     }
 
     /// Forgets everything, ends a forced or disabled mode, and closes. Calls made before book nothing.
-    pub fn reset(&self) -> Changes {
+    pub fn reset(&self, now: Instant) -> Changes {
         let mut locked = self.lock();
-        locked.reset();
+        locked.reset(self.nanos(now));
         locked.changes
     }
 
     /// Switches the mode and starts over in it. The present mode again changes nothing.
-    pub fn set_mode(&self, mode: Mode) -> Changes {
+    pub fn set_mode(&self, mode: Mode, now: Instant) -> Changes {
         let mut locked = self.lock();
-        locked.set_mode(mode);
+        locked.set_mode(mode, self.nanos(now));
         locked.changes
     }
 
-    /// Opens by hand, for the open time that is due, or for `open_for`.
+    /// Opens by hand, for the open time that is due, or for `open_for`, whatever the server advised.
     ///
     /// # Errors
     ///

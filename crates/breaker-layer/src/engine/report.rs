@@ -84,6 +84,8 @@ pub enum Reason {
     ProbesFailed,
     /// Too many probes were slow.
     ProbesSlow,
+    /// Enough last-resort calls that an open circuit let through were good.
+    LastResortGood,
     /// The half-open period came to no decision within its lease.
     LeaseEnded,
     /// Somebody asked for it.
@@ -109,6 +111,7 @@ impl Reason {
             Self::ProbesGood => "probes_good",
             Self::ProbesFailed => "probes_failed",
             Self::ProbesSlow => "probes_slow",
+            Self::LastResortGood => "last_resort_good",
             Self::LeaseEnded => "lease_ended",
             Self::ByHand => "by_hand",
             Self::Reset => "reset",
@@ -143,6 +146,8 @@ pub struct Transition {
     pub consecutive_openings: u32,
     /// How long it stays open, if it opened.
     pub open_for: Option<Duration>,
+    /// How long the state that was left had lasted; up to now, if it was not left.
+    pub time_in_state: Duration,
 }
 
 impl Transition {
@@ -198,8 +203,8 @@ impl IntoIterator for Changes {
     }
 }
 
-/// What a circuit has counted: of its window while closed or observing, of its probes while half-open,
-/// nothing while open.
+/// What a circuit has counted: of its window while closed or observing, of its probes while half-open, of
+/// last-resort calls while open, nothing while forced open or disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Counts {
@@ -239,4 +244,8 @@ pub struct Snapshot {
     pub probes: u32,
     /// Calls refused since the circuit was made.
     pub refused_in_all: u64,
+    /// How long the state has lasted.
+    pub time_in_state: Duration,
+    /// Why it was entered; none if it has been so since the circuit was made.
+    pub reason: Option<Reason>,
 }

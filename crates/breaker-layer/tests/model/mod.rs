@@ -159,6 +159,7 @@ pub(crate) struct View {
     openings: u32,
     time_left: Option<i64>,
     probes: u32,
+    in_state: i64,
 }
 
 impl View {
@@ -176,6 +177,7 @@ impl View {
             openings: snapshot.consecutive_openings,
             time_left: snapshot.time_left.map(|left| left.as_millis() as i64),
             probes: snapshot.probes,
+            in_state: snapshot.time_in_state.as_millis() as i64,
         }
     }
 }
@@ -196,6 +198,8 @@ pub(crate) struct Model {
     openings: u32,
     failed_half_opens: usize,
     refused: u64,
+    entered: i64,
+    opened_by_hand: bool,
     open_until: i64,
     lease_until: i64,
     advised_until: i64,
@@ -221,6 +225,8 @@ impl Model {
             openings: 0,
             failed_half_opens: 0,
             refused: 0,
+            entered: 0,
+            opened_by_hand: false,
             open_until: 0,
             lease_until: 0,
             advised_until: 0,
@@ -234,7 +240,9 @@ impl Model {
         Ticket { kind, period: self.period, round: self.round }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: State, now: i64) {
+        self.entered = self.entered.max(now);
+        self.opened_by_hand = false;
         self.period += 1;
         self.state = state;
         self.calls.clear();
@@ -258,7 +266,7 @@ impl Model {
         if self.state == State::HalfOpen && now.max(0) >= self.lease_until && !waits {
             self.openings = self.openings.max(1);
             self.open_until = self.lease_until + self.open_time();
-            self.enter(State::Open);
+            self.enter(State::Open, self.lease_until);
         }
     }
 
@@ -266,7 +274,7 @@ impl Model {
         let now = now.max(0);
         self.end_lease(now);
         if self.state == State::Open && now >= self.open_until {
-            self.enter(State::HalfOpen);
+            self.enter(State::HalfOpen, now);
             self.lease_until = now + self.plan.lease_ms as i64;
         }
         let left = match self.state {
@@ -327,9 +335,14 @@ impl Model {
                 self.advised_until = self.advised_until.max(until);
                 self.probe(outcome, slow, hold, now);
             }
-            (_, State::Open) if hold && ticket.period >= self.first_period => {
-                self.advised_until = self.advised_until.max(until);
-                self.open_until = self.open_until.max(self.advised_until);
+            (kind, State::Open) => {
+                if hold && ticket.period >= self.first_period {
+                    self.advised_until = self.advised_until.max(until);
+                    self.open_until = self.open_until.max(self.advised_until);
+                }
+                if kind == Kind::LastResort && present {
+                    self.last_resort(outcome, slow, now);
+                }
             }
             _ => {}
         }
@@ -352,7 +365,7 @@ impl Model {
     fn window(&self) -> Vec<Call> {
         let all = self.calls.iter().copied();
         match self.plan.over {
-            _ if self.state == State::HalfOpen => all.collect(),
+            _ if matches!(self.state, State::HalfOpen | State::Open) => all.collect(),
             Over::Calls(size) => all.rev().take(size as usize).collect(),
             Over::Time { buckets, .. } => {
                 all.filter(|call| call.bucket > self.newest_bucket - i64::from(buckets)).collect()
@@ -400,7 +413,7 @@ impl Model {
             _ => self.open_time(),
         };
         self.open_until = (now + time).max(self.advised_until);
-        self.enter(State::Open);
+        self.enter(State::Open, now);
     }
 
     fn rule_met(&self) -> bool {
@@ -425,7 +438,7 @@ impl Model {
             _ => self.plan.min_calls,
         };
         let total = calls.len();
-        let counts = matches!(self.state, State::Closed | State::ObserveOnly | State::HalfOpen);
+        let counts = !matches!(self.state, State::ForcedOpen | State::Disabled);
         if !counts || total < least.max(1) as usize {
             return (None, None);
         }
@@ -440,6 +453,29 @@ impl Model {
             | Probes::Failures { probes, .. }
             | Probes::Successes { probes, .. } => probes,
             _ => unreachable!("no other kind is made"),
+        }
+    }
+
+    /// A last-resort call ended while open: as a probe, but for what it does if it is bad.
+    fn last_resort(&mut self, outcome: Outcome, slow: bool, now: i64) {
+        if self.opened_by_hand || now < self.advised_until {
+            return self.calls.clear();
+        }
+        match outcome {
+            Outcome::Success | Outcome::Alive => self.record(0, slow, now),
+            Outcome::Failure { weight, .. } => {
+                self.record((f64::from(weight) * 1000.0).round() as u64, slow, now);
+            }
+            Outcome::RateLimited { .. } => self.record(1000, slow, now),
+            Outcome::Cancelled if slow => self.record(0, true, now),
+            Outcome::AtOnce { .. } => self.calls.clear(),
+            _ => return,
+        }
+        let to_come = u64::from(self.all_probes()) - self.calls.len() as u64;
+        if !self.passes(0) {
+            self.calls.clear();
+        } else if self.passes(to_come) {
+            self.enter(State::Closed, now);
         }
     }
 
@@ -465,7 +501,7 @@ impl Model {
             self.failed_half_opens += 1;
             self.opens(outcome, hold, now);
         } else if self.passes(to_come) {
-            self.enter(State::Closed);
+            self.enter(State::Closed, now);
         }
     }
 
@@ -511,21 +547,22 @@ impl Model {
         }
     }
 
-    pub(crate) fn reset(&mut self) {
-        self.enter(State::Closed);
+    pub(crate) fn reset(&mut self, now: i64) {
+        self.enter(State::Closed, now.max(0));
         self.first_period = self.period;
     }
 
-    pub(crate) fn set_mode(&mut self, mode: Mode) {
+    pub(crate) fn set_mode(&mut self, mode: Mode, now: i64) {
         if mode == self.mode() {
             return;
         }
-        self.enter(match mode {
+        let state = match mode {
             Mode::ObserveOnly => State::ObserveOnly,
             Mode::ForcedOpen => State::ForcedOpen,
             Mode::Disabled => State::Disabled,
             _ => State::Closed,
-        });
+        };
+        self.enter(state, now.max(0));
         self.first_period = self.period;
         if matches!(mode, Mode::Enforcing | Mode::Advisory) {
             self.advisory = mode == Mode::Advisory;
@@ -538,7 +575,8 @@ impl Model {
         }
         self.openings += 1;
         self.open_until = now.max(0) + ms.map_or_else(|| self.open_time(), |ms| ms as i64);
-        self.enter(State::Open);
+        self.enter(State::Open, now.max(0));
+        self.opened_by_hand = true;
         true
     }
 
@@ -546,7 +584,7 @@ impl Model {
         if self.state == State::ObserveOnly {
             return false;
         }
-        self.enter(State::HalfOpen);
+        self.enter(State::HalfOpen, now.max(0));
         self.lease_until = now.max(0) + self.plan.lease_ms as i64;
         true
     }
@@ -555,7 +593,7 @@ impl Model {
         self.end_lease(now);
         self.bucket(now);
         let calls = match self.state {
-            State::Closed | State::ObserveOnly | State::HalfOpen => self.window(),
+            State::Closed | State::ObserveOnly | State::HalfOpen | State::Open => self.window(),
             _ => Vec::new(),
         };
         let time_left = match self.state {
@@ -576,6 +614,7 @@ impl Model {
             openings: self.openings,
             time_left,
             probes: if self.state == State::HalfOpen { self.probes } else { 0 },
+            in_state: (now.max(0) - self.entered).max(0),
         }
     }
 }
