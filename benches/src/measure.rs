@@ -1,135 +1,239 @@
-//! Measuring one service.
+//! Measuring services beside each other.
+//!
+//! A call is made as users make it: inside a tokio task, `ready` and then `call`, so that tokio's cooperative budget
+//! works as it does there. The rows take turns, one short run each, many times over, and of each row the least counts:
+//! noise only adds, and what slows the machine down for a while hits all alike.
 
 use std::{
-    future::{Ready, ready},
+    fmt,
+    future::poll_fn,
     hint::black_box,
-    pin::pin,
+    pin::Pin,
     sync::{
         Barrier,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
-    time::Duration,
+    task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
-use failsoft_core::BoxError;
+use pin_project_lite::pin_project;
+use tokio::runtime::Runtime;
 use tower::Service;
 
-/// Calls in one run.
-const CALLS: u64 = 200_000;
+/// How long one run of one row takes.
+const RUN: Duration = Duration::from_millis(4);
 
-/// Runs, of which the least counts.
-const RUNS: usize = 7;
+/// How often each row has its turn.
+const ROUNDS: usize = 40;
 
-/// A service that is always ready and answers at once. Each `fails_every`th answer is an error; 0 means none.
-#[derive(Clone, Debug, Default)]
-pub struct Echo {
-    calls: u64,
-    fails_every: u64,
-}
-
-impl Echo {
-    /// One that fails one call in `every`.
-    #[must_use]
-    pub const fn failing(every: u64) -> Self {
-        Self { calls: 0, fails_every: every }
-    }
-}
-
-impl Service<u64> for Echo {
-    type Response = u64;
-    type Error = BoxError;
-    type Future = Ready<Result<u64, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: u64) -> Self::Future {
-        self.calls += 1;
-        // A unit error in a box allocates nothing.
-        let fails = self.fails_every > 0 && request.is_multiple_of(self.fails_every);
-        ready(if fails { Err(Box::new(std::fmt::Error)) } else { Ok(request) })
-    }
-}
+/// Calls whose allocations and yields are counted.
+const COUNTED: u64 = 10_000;
 
 /// What one service costs.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// What was measured.
     pub name: &'static str,
-    /// Nanoseconds of a whole call, one thread.
+    /// Nanoseconds of a whole call, one task.
     pub ns1: f64,
-    /// The same with two threads, each with its clone of the service.
+    /// The same with two OS threads, each with its clone of the service.
     pub ns2: f64,
     /// Allocations a call.
     pub allocs: f64,
-    /// Pending polls a call.
+    /// How often a call made its task yield.
     pub yields: f64,
 }
 
-/// Measures a service.
-pub fn measure<S>(name: &'static str, service: &S) -> Row
-where
-    S: Service<u64, Response = u64> + Clone + Send,
-{
-    let pending = AtomicUsize::new(0);
-    let mut warm = service.clone();
-    run(&mut warm, CALLS, &pending);
-    pending.store(0, Ordering::Relaxed);
-    let allocated = allocation_counter::measure(|| run(&mut warm, 10_000, &pending));
-    let yields = pending.load(Ordering::Relaxed) as f64 / 10_000.0;
-    let least = |run: &dyn Fn() -> Duration| {
-        (0..RUNS).map(|_| run()).min().unwrap_or_default().as_nanos() as f64 / CALLS as f64
-    };
-    let ns1 = least(&|| timed(&mut service.clone(), &pending));
-    let ns2 = least(&|| together(service, &pending));
-    Row { name, ns1, ns2, allocs: allocated.count_total as f64 / 10_000.0, yields }
+/// Something to measure.
+pub struct Subject {
+    name: &'static str,
+    timed: Box<dyn Fn(u64) -> Duration>,
+    together: Box<dyn Fn(u64) -> Together>,
+    counted: Box<dyn Fn() -> (f64, f64)>,
 }
 
-fn run<S: Service<u64, Response = u64>>(service: &mut S, calls: u64, pending: &AtomicUsize) {
-    let mut cx = Context::from_waker(Waker::noop());
-    for request in 1..=calls {
-        while service.poll_ready(&mut cx).is_pending() {
-            pending.fetch_add(1, Ordering::Relaxed);
-        }
-        let mut future = pin!(service.call(black_box(request)));
-        loop {
-            match future.as_mut().poll(&mut cx) {
-                Poll::Ready(answer) => break drop(black_box(answer)),
-                Poll::Pending => pending.fetch_add(1, Ordering::Relaxed),
-            };
+impl Subject {
+    /// A service. It and its clones share what the layers share.
+    pub fn service<S>(name: &'static str, service: S) -> Self
+    where
+        S: Service<u64> + Clone + Send + 'static,
+    {
+        let (alone, both) = (service.clone(), service.clone());
+        Self {
+            name,
+            timed: Box::new(move |calls| timed(alone.clone(), calls).took()),
+            together: Box::new(move |calls| together([both.clone(), both.clone()], calls)),
+            counted: Box::new(move || counted(service.clone())),
         }
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
-fn timed<S: Service<u64, Response = u64>>(service: &mut S, pending: &AtomicUsize) -> Duration {
-    let start = std::time::Instant::now();
-    run(service, CALLS, pending);
-    start.elapsed()
+impl Subject {
+    /// What is measured.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
-/// Two OS threads that spin on one flag, so that they really start together; the slower one counts.
-fn together<S>(service: &S, pending: &AtomicUsize) -> Duration
-where
-    S: Service<u64, Response = u64> + Clone + Send,
-{
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Measures all of them in turns.
+#[must_use]
+pub fn measure_all(subjects: &[Subject]) -> Vec<Row> {
+    let mut turns: Vec<Turns<'_>> = subjects.iter().map(Turns::new).collect();
+    for _ in 0..ROUNDS {
+        turns.iter_mut().for_each(Turns::take);
+    }
+    turns.into_iter().map(Turns::row).collect()
+}
+
+/// The runs of one subject so far.
+struct Turns<'a> {
+    subject: &'a Subject,
+    /// Calls in a run: alone, and with two threads.
+    calls: (u64, u64),
+    alone: f64,
+    together: f64,
+    /// The least of the runs in which one thread waited too long for the other; of use only if there is no better.
+    apart: f64,
+}
+
+impl<'a> Turns<'a> {
+    fn new(subject: &'a Subject) -> Self {
+        // As many calls as fill a run, found out by running.
+        let fill = |took: Duration| {
+            let each = took.as_nanos().max(1) as f64 / COUNTED as f64;
+            (RUN.as_nanos() as f64 / each).max(100.0) as u64
+        };
+        let calls = (fill((subject.timed)(COUNTED)), fill((subject.together)(COUNTED).slower));
+        Self { subject, calls, alone: f64::INFINITY, together: f64::INFINITY, apart: f64::INFINITY }
+    }
+
+    fn take(&mut self) {
+        let each = |took: Duration, calls: u64| took.as_nanos() as f64 / calls as f64;
+        self.alone = self.alone.min(each((self.subject.timed)(self.calls.0), self.calls.0));
+        let both = (self.subject.together)(self.calls.1);
+        let least = if both.overlap >= 0.75 { &mut self.together } else { &mut self.apart };
+        *least = least.min(each(both.slower, self.calls.1));
+    }
+
+    fn row(self) -> Row {
+        let (allocs, yields) = (self.subject.counted)();
+        let ns2 = if self.together.is_finite() { self.together } else { self.apart };
+        Row { name: self.subject.name, ns1: self.alone, ns2, allocs, yields }
+    }
+}
+
+async fn run<S: Service<u64>>(service: &mut S, calls: u64) {
+    for request in 1..=calls {
+        // A service that fails is an answer too.
+        if poll_fn(|cx| service.poll_ready(cx)).await.is_ok() {
+            black_box(&service.call(black_box(request)).await);
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    #[allow(clippy::expect_used, reason = "a bench that cannot make a runtime has nothing to say")]
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
+/// From when to when a thread worked.
+#[derive(Clone, Copy)]
+struct Span {
+    start: Instant,
+    end: Instant,
+}
+
+impl Span {
+    fn took(self) -> Duration {
+        self.end - self.start
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn timed<S: Service<u64>>(mut service: S, calls: u64) -> Span {
+    runtime().block_on(async {
+        let start = now();
+        run(&mut service, calls).await;
+        Span { start, end: now() }
+    })
+}
+
+/// Allocations and yields of a call, once everything is warm.
+fn counted<S: Service<u64>>(mut service: S) -> (f64, f64) {
+    let runtime = runtime();
+    runtime.block_on(run(&mut service, COUNTED));
+    let mut yields = 0;
+    let allocated = allocation_counter::measure(|| {
+        runtime.block_on(Yields { task: run(&mut service, COUNTED), yields: &mut yields });
+    });
+    (allocated.count_total as f64 / COUNTED as f64, f64::from(yields) / COUNTED as f64)
+}
+
+pin_project! {
+    /// Counts how often a task yields.
+    struct Yields<'a, F> {
+        #[pin]
+        task: F,
+        yields: &'a mut u32,
+    }
+}
+
+impl<F: Future> Future for Yields<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.task.poll(cx);
+        **this.yields += u32::from(polled.is_pending());
+        polled
+    }
+}
+
+/// A run of two threads.
+struct Together {
+    /// The time of the one that took longer.
+    slower: Duration,
+    /// For how much of that both were at work. Little, if the machine let one of them wait: such a run shows nothing.
+    overlap: f64,
+}
+
+/// Two OS threads that spin on one flag, so that they really start together.
+fn together<S: Service<u64> + Send>(services: [S; 2], calls: u64) -> Together {
     let (ready, go) = (Barrier::new(2), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let threads = [service.clone(), service.clone()].map(|mut service| {
+    let [one, other] = std::thread::scope(|scope| {
+        let threads = services.map(|mut service| {
             let (ready, go) = (&ready, &go);
             scope.spawn(move || {
-                if ready.wait().is_leader() {
-                    go.store(true, Ordering::Release);
-                }
-                while !go.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
-                timed(&mut service, pending)
+                runtime().block_on(async {
+                    run(&mut service, calls / 100).await;
+                    if ready.wait().is_leader() {
+                        go.store(true, Ordering::Release);
+                    }
+                    while !go.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                    }
+                    let start = now();
+                    run(&mut service, calls).await;
+                    Span { start, end: now() }
+                })
             })
         });
-        // A thread that panicked has no time.
-        threads.map(|thread| thread.join().unwrap_or_default()).into_iter().max().unwrap_or_default()
-    })
+        #[allow(clippy::expect_used, reason = "a service that panics cannot be measured")]
+        threads.map(|thread| thread.join().expect("the service does not panic"))
+    });
+    let slower = one.took().max(other.took());
+    let both = one.end.min(other.end).saturating_duration_since(one.start.max(other.start));
+    Together { slower, overlap: both.as_secs_f64() / slower.as_secs_f64() }
 }

@@ -1,0 +1,80 @@
+//! Our layers.
+
+use std::{
+    future::{Ready, ready},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use benches::{Echo, Subject};
+use breaker_layer::{
+    BreakerBuilder, BreakerLayer,
+    engine::{Mode, Over},
+};
+use budget_layer::{BudgetLayer, Fixed};
+use failsoft_core::{BoxError, ConfigError, ErrorsOnly};
+use fallback_layer::{FallbackLayer, Route};
+use retry_layer::RetryLayer;
+use tower::{Layer, Service, ServiceBuilder, timeout::TimeoutLayer};
+
+/// A limit that no call reaches.
+pub(crate) const LIMIT: Duration = Duration::from_secs(4);
+
+pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
+    let counting = || breaker().over(Over::Calls(100));
+    let timed = breaker().slow_after(LIMIT).slow_rate(0.5).build()?;
+    let refusing = counting().mode(Mode::ForcedOpen).build()?;
+    let fallback = |second| FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", second));
+    let budgets = ServiceBuilder::new().layer(budget()?).layer(budget()?).layer(budget()?);
+    let route = || -> Result<_, ConfigError> {
+        let layers = ServiceBuilder::new().layer(retry()?).layer(counting().build()?);
+        Ok(layers.layer(TimeoutLayer::new(LIMIT)).service(Echo::good()))
+    };
+    let stack =
+        FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route()?)).build()?;
+    Ok(vec![
+        Subject::service("bare", Echo::good()),
+        Subject::service("a clock read", Clock),
+        Subject::service("breaker closed", counting().build()?.layer(Echo::good())),
+        Subject::service("breaker failing", counting().build()?.layer(Echo::failing(20))),
+        Subject::service("breaker timed", timed.layer(Echo::good())),
+        Subject::service("breaker refused", refusing.layer(Echo::good())),
+        Subject::service("retry", retry()?.layer(Echo::good())),
+        Subject::service("fallback", fallback(Echo::good()).build()?.layer(Echo::good())),
+        Subject::service("budget", budgets.service(Echo::good())),
+        Subject::service("budget, one alone", budget()?.layer(Echo::good())),
+        Subject::service("stack", stack.layer(route()?)),
+    ])
+}
+
+fn breaker() -> BreakerBuilder<ErrorsOnly> {
+    BreakerLayer::builder().classify(ErrorsOnly)
+}
+
+fn retry() -> Result<RetryLayer<ErrorsOnly>, ConfigError> {
+    RetryLayer::builder().classify(ErrorsOnly).build()
+}
+
+/// A budget for a lifetime that nobody ever uses up.
+fn budget()
+-> Result<BudgetLayer<budget_layer::OneForAll, Fixed, budget_layer::AllPass, ErrorsOnly>, ConfigError> {
+    BudgetLayer::builder().tokens(1 << 40).estimate_fixed(1).classify(ErrorsOnly).build()
+}
+
+/// What a clock read costs over the bare call: the breaker's slow rule needs two.
+#[derive(Clone)]
+struct Clock;
+
+impl Service<u64> for Clock {
+    type Response = tokio::time::Instant;
+    type Error = BoxError;
+    type Future = Ready<Result<tokio::time::Instant, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: u64) -> Self::Future {
+        ready(Ok(tokio::time::Instant::now()))
+    }
+}
