@@ -81,6 +81,8 @@ pub enum Mark {
     FreeOnly,
     /// The last call of a session, which a closing reserve may serve.
     Final,
+    /// No cache may answer it: what was answered before was wrong.
+    NoCache,
 }
 
 impl Mark {
@@ -89,6 +91,7 @@ impl Mark {
             Self::LastResort => 1,
             Self::FreeOnly => 2,
             Self::Final => 4,
+            Self::NoCache => 8,
         }
     }
 }

@@ -26,7 +26,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::Verdict;
+use crate::{Insight, Verdict};
 
 /// When the verdict of a response comes.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,11 @@ pub trait Classify<Res> {
 
     /// The HTTP status of a response, for the fault that stands for it once it is gone. By default none.
     fn status_code(&self, _: &Res) -> Option<u16> {
+        None
+    }
+
+    /// What a reader further inside has learnt of a response. By default nothing.
+    fn insight<'a>(&self, _: &'a Res) -> Option<&'a Insight> {
         None
     }
 }
@@ -165,6 +170,11 @@ pub trait Respond: Sized {
     fn status_code(&self) -> Option<u16> {
         None
     }
+
+    /// What a reader further inside has learnt of it, where it carries that.
+    fn insight(&self) -> Option<&Insight> {
+        None
+    }
 }
 
 /// The default classifier: asks the response itself.
@@ -180,6 +190,10 @@ impl<Res: Respond> Classify<Res> for ByResponse {
 
     fn status_code(&self, response: &Res) -> Option<u16> {
         response.status_code()
+    }
+
+    fn insight<'a>(&self, response: &'a Res) -> Option<&'a Insight> {
+        response.insight()
     }
 }
 

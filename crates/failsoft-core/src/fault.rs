@@ -20,7 +20,11 @@
 
 use std::{borrow::Cow, error::Error, fmt, ops::Deref, sync::Arc, time::Duration};
 
-use crate::{BoxError, Class, Denier, Report, Trail, Verdict, verdict::chain};
+use crate::{BoxError, Class, Denier, Facts, Report, Trail, Verdict, verdict::chain};
+
+/// An answer whose text and tool calls have more bytes in all is not kept in a [`Fault`]: whoever asks again would have
+/// to send, and pay for, all of it once more.
+pub const MAX_ANSWER: usize = 64 * 1024;
 
 /// An error that one of our layers originated.
 ///
@@ -44,6 +48,7 @@ pub struct FaultDetails {
 struct More {
     report: Option<Report>,
     trail: Option<Trail>,
+    answer: Option<Facts>,
     earlier: Vec<BoxError>,
 }
 
@@ -107,6 +112,14 @@ impl Fault {
     #[must_use]
     pub fn with_report(mut self, report: Report) -> Self {
         self.more().report = Some(report);
+        self
+    }
+
+    /// Adds what is known of the answer that was wrong, for whoever asks again. Its text and its tool calls are kept only
+    /// if they have at most [`MAX_ANSWER`] bytes in all.
+    #[must_use]
+    pub fn with_answer(mut self, answer: &Facts) -> Self {
+        self.more().answer = Some(answer.within(MAX_ANSWER));
         self
     }
 
@@ -200,6 +213,13 @@ impl FaultDetails {
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         self.more.as_ref()?.report.as_ref()
+    }
+
+    /// The answer that was wrong, as far as it was kept. It is never printed with the fault: answers do not belong in
+    /// logs.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Facts> {
+        self.more.as_ref()?.answer.as_ref()
     }
 
     /// The steps that were taken before.
@@ -353,7 +373,7 @@ impl Error for FaultDetails {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finding, SoftKind};
+    use crate::{Finding, Finish, SoftKind, ToolCall};
 
     /// Forwards everything to what it holds, as `#[error(transparent)]` does.
     #[derive(Debug)]
@@ -399,6 +419,23 @@ mod tests {
         let report = Report::from(Finding::new(SoftKind::Empty, "empty", "nothing"));
         let fault = Fault::new(Class::Soft(SoftKind::Empty), "x").with_report(report.clone());
         assert_eq!(fault.report(), Some(&report));
+    }
+
+    #[test]
+    fn an_answer_is_kept_without_a_text_that_is_too_long_and_never_printed() {
+        let mut facts = Facts { text: Some("secret".into()), ..Facts::default() };
+        facts.tool_calls.push(ToolCall::new("pay", "{}"));
+        let fault = Fault::new(Class::Soft(SoftKind::Schema), "x").with_answer(&facts);
+        let answer = fault.answer().unwrap();
+        assert_eq!((answer.text.as_deref(), answer.tool_calls.len()), (Some("secret"), 1));
+        assert!(!format!("{fault:?} {fault}").contains("secret"));
+
+        facts.text = Some("x".repeat(MAX_ANSWER - 4).into());
+        facts.finish = Some(Finish::Stop);
+        let fault = Fault::new(Class::Soft(SoftKind::Schema), "x").with_answer(&facts);
+        let answer = fault.answer().unwrap();
+        assert_eq!((answer.text.as_deref(), answer.tool_calls.len()), (None, 0));
+        assert_eq!(answer.finish, Some(Finish::Stop));
     }
 
     #[cfg(feature = "http")]

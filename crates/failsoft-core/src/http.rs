@@ -94,6 +94,10 @@ impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
     fn status_code(&self) -> Option<u16> {
         Some(self.status().as_u16())
     }
+
+    fn insight(&self) -> Option<&Insight> {
+        Insight::of(self.extensions())
+    }
 }
 
 /// A failure that an insight knows first; then status and headers; a success waits for the end of the body, unless

@@ -53,6 +53,29 @@ pub struct Facts {
     pub inside_success: bool,
 }
 
+impl Facts {
+    /// A copy, without the text and the tool calls where those have more than `max` bytes in all. The texts are shared, not
+    /// copied.
+    #[must_use]
+    pub fn within(&self, max: usize) -> Self {
+        let text = self.text.as_ref().map_or(0, |text| text.len());
+        let calls = self
+            .tool_calls
+            .iter()
+            .map(|call| call.id.as_ref().map_or(0, |id| id.len()) + call.name.len() + call.arguments.len());
+        if calls.fold(text, usize::saturating_add) <= max {
+            return self.clone();
+        }
+        Self {
+            text: None,
+            tool_calls: Vec::new(),
+            report: self.report.clone(),
+            finish: self.finish.clone(),
+            ..*self
+        }
+    }
+}
+
 /// Why a model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -85,7 +85,7 @@ pub use self::{
         classify_fn,
     },
     config::ConfigError,
-    fault::{Fault, FaultDetails},
+    fault::{Fault, FaultDetails, MAX_ANSWER},
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, ToolCall},
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},

@@ -47,6 +47,10 @@ impl Respond for reqwest::Response {
     fn status_code(&self) -> Option<u16> {
         Some(self.status().as_u16())
     }
+
+    fn insight(&self) -> Option<&crate::Insight> {
+        crate::Insight::of(self.extensions())
+    }
 }
 
 impl<J: Judge> Watch<reqwest::Response> for J {

@@ -43,6 +43,12 @@ pub struct Attempt {
 pub enum Next {
     /// Asked the same target again.
     Retry,
+    /// Asked the same target a second time, beside this attempt that was still running.
+    Hedge,
+    /// Dropped this attempt: one beside it answered first.
+    Overtaken,
+    /// Asked the same target with a changed request.
+    Reask,
     /// Went on to the next route.
     NextRoute,
     /// Returned a good answer.
@@ -75,6 +81,9 @@ impl Next {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "retry",
+            Self::Hedge => "hedge",
+            Self::Overtaken => "overtaken",
+            Self::Reask => "reask",
             Self::NextRoute => "next_route",
             Self::Answered => "answered",
             Self::Cached => "cached",

@@ -93,6 +93,13 @@ impl Answer {
         })
     }
 
+    /// Writes the answer down among what is known of it.
+    pub(crate) fn tell(&self, facts: &mut Facts) {
+        facts.text.clone_from(&self.text);
+        facts.tool_calls.clone_from(&self.tool_calls);
+        facts.finish.clone_from(&self.finish);
+    }
+
     /// A whole body; what is no UTF-8, or compressed, is no text.
     #[cfg(feature = "http")]
     pub(crate) fn of_body(bytes: &[u8], compressed: bool) -> Self {

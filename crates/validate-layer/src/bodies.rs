@@ -77,13 +77,14 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
 
 /// A reader inside found a failure although the status says success: nobody may take this for an answer.
 fn refused(insight: &Insight, parts: &Parts, validator: &Validator) -> Option<Fault> {
-    let (verdict, report) = insight.learn(|facts| {
+    let (verdict, facts) = insight.learn(|facts| {
         let verdict = facts.verdict.filter(|verdict| !verdict.is_success())?;
         facts.inside_success = true;
-        Some((verdict, facts.report.clone()))
+        Some((verdict, facts.clone()))
     })?;
-    events::judged(validator.name(), &verdict, &report);
-    let fault = validator.fault(verdict, report, Some(parts.status.as_u16()));
+    events::judged(validator.name(), &verdict, &facts.report);
+    let fault =
+        validator.fault(verdict, facts.report.clone(), Some(parts.status.as_u16())).with_answer(&facts);
     Some(if fault.message().is_some() { fault } else { fault.with_message("found inside a success") })
 }
 
@@ -108,7 +109,8 @@ fn is_stream(headers: &HeaderMap) -> bool {
 /// Looks at an answer and says in the insight what was found.
 fn judged(mut parts: Parts, answer: Answer, validator: &Validator) -> Result<Parts, BoxError> {
     let status = parts.status.as_u16();
-    let (verdict, mut report) = validator.judge(&answer.with_status(status));
+    let answer = answer.with_status(status);
+    let (verdict, mut report) = validator.judge(&answer);
     events::judged(validator.name(), &verdict, &report);
     let insight = parts.extensions.get_or_insert_with(Insight::new);
     let earlier = insight.learn(|facts| {
@@ -122,7 +124,9 @@ fn judged(mut parts: Parts, answer: Answer, validator: &Validator) -> Result<Par
         return Ok(parts);
     }
     report.extend(earlier.findings().iter().cloned());
-    Err(validator.fault(verdict, report, Some(status)).into())
+    let mut facts = insight.facts();
+    answer.tell(&mut facts);
+    Err(validator.fault(verdict, report, Some(status)).with_answer(&facts).into())
 }
 
 fn too_large(mut parts: Parts, validator: &Validator) -> Result<Parts, BoxError> {

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::BoxError;
+use failsoft_core::{BoxError, Facts};
 
 use crate::{Answer, Validator, events};
 
@@ -81,12 +81,17 @@ impl<Res, F: Fn(&Res) -> Answer> Mode<Res> for Values<F> {
     type Reading = std::convert::Infallible;
 
     fn open(&self, response: Res, validator: &Validator) -> Step<Res, Self::Reading> {
-        let (verdict, report) = validator.judge(&(self.extract)(&response));
+        let answer = (self.extract)(&response);
+        let (verdict, report) = validator.judge(&answer);
         events::judged(validator.name(), &verdict, &report);
         Step::Done(if verdict.is_success() {
             Ok(response)
         } else {
-            Err(validator.fault(verdict, report, None).into())
+            let mut facts = Facts::default();
+            facts.verdict = Some(verdict);
+            facts.report = report.clone();
+            answer.tell(&mut facts);
+            Err(validator.fault(verdict, report, None).with_answer(&facts).into())
         })
     }
 

@@ -310,6 +310,27 @@ async fn what_a_reader_found_is_checked_and_the_body_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_wrong_answer_goes_along_with_its_fault_for_whoever_asks_again() {
+    let insight = Insight::new();
+    insight.learn(|facts| {
+        facts.verdict = Some(Verdict::SUCCESS);
+        facts.text = Some("{}".into());
+        facts.usage.output = Some(7);
+    });
+    let err = through(ValidateLayer::builder().require("/town"), with_insight(&insight)).await.unwrap_err();
+    let answer = fault(&err).answer().unwrap();
+    assert_eq!((answer.text.as_deref(), answer.usage.output), (Some("{}"), Some(7)));
+    // As a reader further inside saw it.
+    insight.learn(|facts| facts.verdict = Some(Verdict::soft(SoftKind::Repetition)));
+    let err = through(ValidateLayer::builder(), with_insight(&insight)).await.unwrap_err();
+    assert_eq!(fault(&err).answer().unwrap().text.as_deref(), Some("{}"));
+    // A body that nobody has read before.
+    let bare = Response::new(pieces(&["{\"a\"", ": 1}"]));
+    let err = through(ValidateLayer::builder().require("/town"), bare).await.unwrap_err();
+    assert_eq!(fault(&err).answer().unwrap().text.as_deref(), Some("{\"a\": 1}"));
+}
+
+#[tokio::test]
 async fn cut_at_the_limit_with_nothing_written_is_never_repeated_as_it_was() {
     let insight = Insight::new();
     insight.learn(|facts| {
