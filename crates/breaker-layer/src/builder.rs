@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failsoft_core::{ByResponse, Class, ConfigError};
-use tokio::time::Instant;
 
-use crate::engine::{Engine, Mode, Over, Probes, Settings, SettingsBuilder, TripOn};
+use crate::engine::{Mode, Over, Probes, Settings, SettingsBuilder, TripOn};
+use crate::keyed::OneForAll;
 use crate::table::Table;
 use crate::{BreakerLayer, Circuit, Row};
 
@@ -34,18 +34,47 @@ use crate::{BreakerLayer, Circuit, Row};
 /// ```
 #[derive(Clone)]
 #[must_use]
-pub struct BreakerBuilder<C = ByResponse> {
+pub struct BreakerBuilder<C = ByResponse, K = OneForAll> {
+    pub(crate) circuit: CircuitBuilder,
+    pub(crate) classify: C,
+    pub(crate) waits: bool,
+    pub(crate) keys: K,
+}
+
+/// What is set of a circuit; checked by [`plan`](Self::plan).
+#[derive(Debug, Clone)]
+pub(crate) struct CircuitBuilder {
     settings: SettingsBuilder,
-    name: Option<Arc<str>>,
-    classify: C,
+    pub(crate) name: Option<Arc<str>>,
     rows: Vec<(Class, Row)>,
-    waits: bool,
+}
+
+/// How to make a circuit, checked; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) name: Option<Arc<str>>,
+}
+
+impl CircuitBuilder {
+    pub(crate) fn plan(self) -> Result<Plan, ConfigError> {
+        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+            return Err(ConfigError::new("BreakerLayer", "name", "blank", "a name"));
+        }
+        let settings = self.settings.build()?;
+        let table = Table::new(self.rows, settings.soft_weight())?;
+        Ok(Plan { settings: settings.into(), table: table.into(), name: self.name })
+    }
 }
 
 impl BreakerBuilder {
     pub(crate) fn new() -> Self {
-        let settings = Settings::builder();
-        Self { settings, name: None, classify: ByResponse, rows: Vec::new(), waits: false }
+        Self::of(CircuitBuilder { settings: Settings::builder(), name: None, rows: Vec::new() })
+    }
+
+    pub(crate) fn of(circuit: CircuitBuilder) -> Self {
+        Self { circuit, classify: ByResponse, waits: false, keys: OneForAll }
     }
 }
 
@@ -54,32 +83,32 @@ macro_rules! settings {
         $(#[$doc])*
         #[doc = concat!("\n\nSee also [`SettingsBuilder::", stringify!($name), "`].")]
         pub fn $name(mut self $(, $argument: $type)?) -> Self {
-            self.settings = self.settings.$name($($argument)?);
+            self.circuit.settings = self.circuit.settings.$name($($argument)?);
             self
         }
     )+};
 }
 
-impl<C> BreakerBuilder<C> {
+impl<C, K> BreakerBuilder<C, K> {
     /// The circuit's name: the target of its refusals, and the label of its events. Default none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
+        self.circuit.name = Some(name.into());
         self
     }
 
     /// Who says what an outcome means. Default: [`ByResponse`], for `http::Response` and `reqwest::Response`;
     /// plain values take [`ErrorsOnly`](failsoft_core::ErrorsOnly) or
     /// [`classify_fn`](failsoft_core::classify_fn()).
-    pub fn classify<D>(self, classify: D) -> BreakerBuilder<D> {
-        let Self { settings, name, rows, waits, .. } = self;
-        BreakerBuilder { settings, name, classify, rows, waits }
+    pub fn classify<D>(self, classify: D) -> BreakerBuilder<D, K> {
+        let Self { circuit, waits, keys, .. } = self;
+        BreakerBuilder { circuit, classify, waits, keys }
     }
 
     /// Changes what one class does to the circuit. Default: the table of the [crate](crate#what-counts).
     /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral. Not
     /// for success and denials.
     pub fn on(mut self, class: Class, row: Row) -> Self {
-        self.rows.push((class, row));
+        self.circuit.rows.push((class, row));
         self
     }
 
@@ -161,29 +190,26 @@ impl<C> BreakerBuilder<C> {
         /// Makes jitter repeatable. Default: another one each time.
         seed(seed: u64);
     }
+}
 
+impl<C> BreakerBuilder<C> {
     /// Checks everything and makes the circuit.
     ///
     /// # Errors
     ///
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<BreakerLayer<C>, ConfigError> {
-        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(ConfigError::new("BreakerLayer", "name", "blank", "a name"));
-        }
-        let settings = self.settings.build()?;
-        let table = Table::new(self.rows, settings.soft_weight())?;
-        let engine = Engine::new(settings, Instant::now());
-        let circuit = Circuit::new(engine, self.name, table);
+        let Plan { settings, table, name } = self.circuit.plan()?;
+        let circuit = Circuit::new(settings, name, table, None);
         Ok(BreakerLayer { circuit, classify: self.classify, waits: self.waits })
     }
 }
 
-impl<C> fmt::Debug for BreakerBuilder<C> {
+impl<C, K> fmt::Debug for BreakerBuilder<C, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BreakerBuilder")
-            .field("name", &self.name)
-            .field("settings", &self.settings)
+            .field("name", &self.circuit.name)
+            .field("settings", &self.circuit.settings)
             .finish_non_exhaustive()
     }
 }

@@ -3,17 +3,19 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use failsoft_core::{Condition, Health};
+use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Health, Mark, Verdict};
 use tokio::time::Instant;
 
 use crate::engine::{
-    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Refusal, Snapshot, State,
-    Transition,
+    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Refusal, Settings, Snapshot,
+    State, Transition,
 };
 use crate::events;
+use crate::keyed::Group;
+use crate::listeners::{Listeners, Subscription};
 use crate::table::Table;
 use crate::waiters::Waiters;
 
@@ -22,7 +24,7 @@ use crate::waiters::Waiters;
 ///
 /// ```
 /// use breaker_layer::{BreakerLayer, engine::{Mode, State}};
-/// use failsoft_core::{Condition, Health};
+/// use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Health, Mark, Verdict};
 ///
 /// let layer = BreakerLayer::builder().name("model-a").build()?;
 /// let circuit = layer.circuit().clone();
@@ -41,23 +43,28 @@ pub struct Circuit(Arc<Shared>);
 struct Shared {
     engine: Engine,
     name: Option<Arc<str>>,
-    table: Table,
+    table: Arc<Table>,
     waiters: Waiters,
-    listeners: Mutex<Listeners>,
+    listeners: Listeners<Listener>,
+    /// The keyed circuits that it is one of.
+    group: Option<Arc<Group>>,
+    /// The mode that it was made with.
+    first_mode: Mode,
 }
 
-type Listener = Arc<dyn Fn(&Transition) + Send + Sync>;
-
-#[derive(Default)]
-struct Listeners {
-    next: u64,
-    all: Vec<(u64, Listener)>,
-}
+type Listener = dyn Fn(&Transition) + Send + Sync;
 
 impl Circuit {
-    pub(crate) fn new(engine: Engine, name: Option<Arc<str>>, table: Table) -> Self {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        name: Option<Arc<str>>,
+        table: Arc<Table>,
+        group: Option<Arc<Group>>,
+    ) -> Self {
+        let engine = Engine::new(settings, Instant::now());
         let (waiters, listeners) = Default::default();
-        Self(Arc::new(Shared { engine, name, table, waiters, listeners }))
+        let first_mode = engine.mode();
+        Self(Arc::new(Shared { engine, name, table, waiters, listeners, group, first_mode }))
     }
 
     /// Its name, which is the target of its refusals.
@@ -141,11 +148,13 @@ impl Circuit {
     /// Two transitions that two threads cause at once may be heard in either order: `sequence` tells.
     #[must_use = "it listens until this is dropped; `forever` keeps it"]
     pub fn subscribe(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) -> Subscription {
-        let mut listeners = self.listeners();
-        listeners.next += 1;
-        let id = listeners.next;
-        listeners.all.push((id, Arc::new(listener)));
-        Subscription { circuit: Arc::downgrade(&self.0), id }
+        let id = self.0.listeners.add(Arc::new(listener));
+        let circuit = Arc::downgrade(&self.0);
+        Subscription::new(move || {
+            if let Some(circuit) = circuit.upgrade() {
+                circuit.listeners.remove(id);
+            }
+        })
     }
 
     // ===== for the service =====
@@ -168,15 +177,22 @@ impl Circuit {
         &self.0.waiters
     }
 
-    pub(crate) fn target(&self) -> Option<Arc<str>> {
-        self.0.name.clone()
+    /// Asks to make a call, whatever the state.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<Permit, Refusal> {
+        self.0.engine.acquire_if_closed().map_or_else(|| self.acquire(), Ok)
     }
 
-    pub(crate) fn acquire(&self, last_resort: bool) -> Result<Permit, Refusal> {
+    /// Asks to make a call through a circuit that may not be simply closed; a call marked as a last resort passes
+    /// where others are refused.
+    #[cold]
+    pub(crate) fn acquire(&self) -> Result<Permit, Refusal> {
+        let engine = &self.0.engine;
+        let last_resort = engine.would_refuse(Instant::now).is_some() && Call::is_marked(Mark::LastResort);
         let Acquired { admission, changes } = if last_resort {
-            self.0.engine.acquire_as_last_resort(Instant::now)
+            engine.acquire_as_last_resort(Instant::now)
         } else {
-            self.0.engine.acquire(Instant::now)
+            engine.acquire(Instant::now)
         };
         self.tell(changes);
         admission
@@ -200,8 +216,18 @@ impl Circuit {
         self.tell(self.0.engine.renew(permit, Instant::now));
     }
 
-    pub(crate) fn refused(&self, refusal: &Refusal) {
+    /// Tells of a refusal; the error that says so.
+    #[cold]
+    pub(crate) fn refuse(&self, refusal: &Refusal) -> BoxError {
         events::refused(self.name(), refusal);
+        let verdict = Verdict::of(Class::Denied(Denier::Circuit)).with_advice(refusal.retry_after);
+        let message = match refusal.state {
+            State::HalfOpen => "the circuit is probing",
+            State::ForcedOpen => "the circuit is forced open",
+            _ => "the circuit is open",
+        };
+        let fault = Fault::with_verdict(verdict, env!("CARGO_PKG_NAME"));
+        fault.with_target_if(self.0.name.clone()).with_message(message).into()
     }
 
     #[inline]
@@ -214,16 +240,17 @@ impl Circuit {
     /// Whether it opened.
     #[cold]
     fn tell_all(&self, changes: Changes) -> bool {
-        let listeners: Vec<Listener> =
-            self.listeners().all.iter().map(|(_, listener)| Arc::clone(listener)).collect();
+        let listeners = self.0.listeners.all();
         let mut opened = false;
         for transition in changes {
             opened |= transition.to == State::Open && transition.is_change();
             events::transition(self.name(), &transition);
             for listener in &listeners {
-                // this may run while a call is dropped, where a second panic would abort
-                if catch_unwind(AssertUnwindSafe(|| listener(&transition))).is_err() {
-                    events::listener_panicked(self.name());
+                self.guarded(|| listener(&transition));
+            }
+            if let Some(group) = &self.0.group {
+                for listener in group.listeners() {
+                    self.guarded(|| listener(self, &transition));
                 }
             }
         }
@@ -231,8 +258,11 @@ impl Circuit {
         opened
     }
 
-    fn listeners(&self) -> std::sync::MutexGuard<'_, Listeners> {
-        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs a listener. It may run while a call is dropped, where a second panic would abort.
+    fn guarded(&self, listener: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(listener)).is_err() {
+            events::listener_panicked(self.name());
+        }
     }
 }
 
@@ -252,46 +282,19 @@ impl Health for Circuit {
     }
 }
 
+impl Evict for Circuit {
+    /// Nobody holds it, no call is in flight, it refuses nothing, and nobody switched its mode by hand.
+    fn may_go(&self) -> bool {
+        let is_quiet = matches!(self.0.engine.state(), State::Closed | State::ObserveOnly | State::Disabled);
+        Arc::strong_count(&self.0) == 1 && is_quiet && self.0.engine.mode() == self.0.first_mode
+    }
+}
+
 impl fmt::Debug for Circuit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Circuit")
             .field("name", &self.name())
             .field("state", &self.0.engine.state())
             .finish_non_exhaustive()
-    }
-}
-
-/// A listener of a circuit. Dropping it ends the listening.
-#[must_use = "it listens until this is dropped; `forever` keeps it"]
-pub struct Subscription {
-    circuit: Weak<Shared>,
-    id: u64,
-}
-
-impl Subscription {
-    /// Listens as long as the circuit lives.
-    pub fn forever(mut self) {
-        self.circuit = Weak::new();
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let Some(circuit) = self.circuit.upgrade().map(Circuit) else { return };
-        let mut listeners = circuit.listeners();
-        let removed = listeners
-            .all
-            .iter()
-            .position(|(id, _)| *id == self.id)
-            .map(|index| listeners.all.swap_remove(index));
-        drop(listeners);
-        // what the listener owns drops outside of the lock
-        drop(removed);
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("id", &self.id).finish_non_exhaustive()
     }
 }

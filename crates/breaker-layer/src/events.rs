@@ -43,3 +43,13 @@ pub(crate) fn refused(circuit: Option<&str>, refusal: &Refusal) {
 pub(crate) fn listener_panicked(circuit: Option<&str>) {
     tracing::error!(name: "failsoft_circuit_listener_panicked", circuit, "a listener of a circuit panicked");
 }
+
+/// New keys find no room: told once, and again after there was room in between.
+pub(crate) fn keys_overflow(layer: Option<&str>, capacity: usize) {
+    tracing::warn!(
+        name: "failsoft_circuit_keys_overflow",
+        layer,
+        capacity,
+        "every key of a breaker is in use or refusing; new ones share one circuit"
+    );
+}

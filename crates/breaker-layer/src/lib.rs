@@ -72,17 +72,23 @@ mod circuit;
 pub mod engine;
 mod events;
 mod future;
+mod keyed;
 mod layer;
+mod listeners;
 mod service;
 mod table;
 mod ticket;
 mod waiters;
 
+#[cfg(feature = "http")]
+pub use self::keyed::ByAuthority;
 pub use self::{
     builder::BreakerBuilder,
-    circuit::{Circuit, Subscription},
+    circuit::Circuit,
     future::ResponseFuture,
+    keyed::{Circuits, KeyFn, KeyRef, Keyed, KeyedBreaker, KeyedBreakerLayer, Keys, OneForAll},
     layer::BreakerLayer,
+    listeners::Subscription,
     service::Breaker,
     table::Row,
     ticket::Ticket,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::task::{Context, Poll, ready};
 
-use failsoft_core::{BoxError, ByResponse, Call, Class, Classify, Denier, Fault, Mark, Verdict, Watch};
+use failsoft_core::{BoxError, ByResponse, Call, Classify, Mark, Watch};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -15,7 +15,7 @@ use crate::{Circuit, ResponseFuture, Ticket};
 /// A service behind a circuit breaker; made by [`BreakerLayer`](crate::BreakerLayer).
 ///
 /// While the circuit refuses, it is ready at once, without asking the inner service, and the call fails with
-/// a [`Fault`] of [`Class::Denied`]. `poll_ready` never fails for that: an error there would end the service
+/// a [`Fault`](failsoft_core::Fault) of [`Class::Denied`](failsoft_core::Class::Denied). `poll_ready` never fails for that: an error there would end the service
 /// for good.
 pub struct Breaker<S, C = ByResponse> {
     inner: S,
@@ -75,9 +75,7 @@ impl<S, C> Breaker<S, C> {
     }
 
     fn acquire(&self) -> Result<Permit, Refusal> {
-        let engine = self.circuit.engine();
-        let last_resort = engine.would_refuse(Instant::now).is_some() && Call::is_marked(Mark::LastResort);
-        self.circuit.acquire(last_resort)
+        self.circuit.acquire()
     }
 
     /// What is not simply closed: what was said at readiness holds, else the circuit is asked now.
@@ -170,23 +168,10 @@ where
             }
             Err(refusal) => {
                 self.release();
-                self.circuit.refused(&refusal);
-                ResponseFuture::refused(fault(&self.circuit, &refusal), self.classify.clone())
+                ResponseFuture::refused(self.circuit.refuse(&refusal), self.classify.clone())
             }
         }
     }
-}
-
-#[cold]
-fn fault(circuit: &Circuit, refusal: &Refusal) -> BoxError {
-    let verdict = Verdict::of(Class::Denied(Denier::Circuit)).with_advice(refusal.retry_after);
-    let message = match refusal.state {
-        State::HalfOpen => "the circuit is probing",
-        State::ForcedOpen => "the circuit is forced open",
-        _ => "the circuit is open",
-    };
-    let fault = Fault::with_verdict(verdict, env!("CARGO_PKG_NAME"));
-    fault.with_target_if(circuit.target()).with_message(message).into()
 }
 
 impl<S: Clone, C: Clone> Clone for Breaker<S, C> {

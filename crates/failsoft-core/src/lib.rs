@@ -33,6 +33,8 @@
 
 #[cfg(feature = "http")]
 pub mod advice;
+#[cfg(feature = "http")]
+mod authority;
 pub mod backoff;
 mod call;
 #[cfg(feature = "http")]
@@ -75,6 +77,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[cfg(feature = "tonic-014")]
 pub use self::tonic::to_status;
+#[cfg(feature = "http")]
+pub use self::{
+    authority::Authority,
+    call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
+    grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
+    hold::{Held, Hold, ReadWhole, Rebody, Whole},
+    http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
+    respond::{RespondBody, RespondFuture, RespondLayer, Responding},
+    watched::{GuardFn, Watched},
+};
 pub use self::{
     backoff::{Backoff, Jitter},
     call::{Call, CallOptions, Deferred, Mark, Scoped},
@@ -96,13 +108,4 @@ pub use self::{
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
     usage::Usage,
     verdict::{Hint, Verdict},
-};
-#[cfg(feature = "http")]
-pub use self::{
-    call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
-    grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
-    hold::{Held, Hold, ReadWhole, Rebody, Whole},
-    http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
-    respond::{RespondBody, RespondFuture, RespondLayer, Responding},
-    watched::{GuardFn, Watched},
 };
