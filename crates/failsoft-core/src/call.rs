@@ -55,6 +55,9 @@ struct Scope {
     max_attempts: Option<u32>,
     /// Further attempts, the first one not counted.
     further: AtomicU32,
+    /// The cap of a retry layer on the retries of all layers below it.
+    max_retries: Option<u32>,
+    retries: AtomicU32,
     /// Whether this scope, or one around it, remembers routes.
     routed: bool,
     notes: Mutex<Notes>,
@@ -149,7 +152,7 @@ impl CallOptions {
         };
         let parent = current.filter(|_| !self.isolated);
         let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
-        Call::new(parent, deadline, marks, self.max_attempts, false)
+        Call::new(parent, deadline, marks, Caps { attempts: self.max_attempts, retries: None }, false)
     }
 }
 
@@ -202,7 +205,19 @@ impl Call {
     /// counted. `true` where no call is current.
     #[must_use]
     pub fn take_attempt() -> bool {
-        Self::current().is_none_or(|call| call.take())
+        Self::current().is_none_or(|call| call.take(Further::Attempt))
+    }
+
+    /// Asks the current call for a retry: one more attempt on the same target. `None` when a cap on attempts forbids it, or
+    /// that of a retry layer around, see [`Deferred::retrying`]; then nothing is counted. Dropped before it was
+    /// [sent](TakenRetry::sent), it is given back.
+    ///
+    /// A [`Deferred`] scope around becomes real: what one layer takes the others must see.
+    #[must_use]
+    pub fn take_retry() -> Option<TakenRetry> {
+        let call = Self::current_or_made();
+        let granted = call.as_ref().is_none_or(|call| call.take(Further::Retry));
+        granted.then(|| TakenRetry { call, is_sent: false })
     }
 
     /// Gives back the last attempt that [`take_attempt`](Self::take_attempt) granted here, because it was not made
@@ -218,6 +233,13 @@ impl Call {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |further| further.checked_sub(1));
             next = call.0.parent.as_ref();
         }
+    }
+
+    /// Whether an outcome of the current call opened a circuit, and nobody has recorded that outcome's attempt since: whoever
+    /// asks now has just got that outcome, and knows that the same target will not be asked.
+    #[must_use]
+    pub fn has_opened() -> bool {
+        Self::current().is_some_and(|call| call.with_notes(|notes| notes.opened))
     }
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
@@ -298,36 +320,35 @@ impl Call {
         Scoped { call: self.clone(), future }
     }
 
-    fn new(
-        parent: Option<Self>,
-        deadline: Option<Instant>,
-        marks: u8,
-        max_attempts: Option<u32>,
-        routing: bool,
-    ) -> Self {
-        let further = AtomicU32::new(0);
+    fn new(parent: Option<Self>, deadline: Option<Instant>, marks: u8, caps: Caps, routing: bool) -> Self {
         let routed = routing || parent.as_ref().is_some_and(|parent| parent.0.routed);
-        let (notes, ledger) = (Mutex::default(), Ledger::default());
-        Self(Arc::new(Scope { parent, deadline, marks, max_attempts, further, routed, notes, ledger }))
+        Self(Arc::new(Scope {
+            parent,
+            deadline,
+            marks,
+            max_attempts: caps.attempts,
+            further: AtomicU32::new(0),
+            max_retries: caps.retries,
+            retries: AtomicU32::new(0),
+            routed,
+            notes: Mutex::default(),
+            ledger: Ledger::default(),
+        }))
     }
 
     /// A scope of a layer: everything is inherited.
-    fn child(parent: Option<Self>, routing: bool) -> Self {
+    fn child(parent: Option<Self>, max_retries: Option<u32>, routing: bool) -> Self {
         let (deadline, marks) =
             parent.as_ref().map_or((None, 0), |parent| (parent.0.deadline, parent.0.marks));
-        Self::new(parent, deadline, marks, None, routing)
+        Self::new(parent, deadline, marks, Caps { attempts: None, retries: max_retries }, routing)
     }
 
     /// Counts one further attempt on this scope and all around it, or on none.
-    fn take(&self) -> bool {
+    fn take(&self, kind: Further) -> bool {
         let mut taken = Some(self);
         while let Some(call) = taken {
-            let limit = call.0.max_attempts.map_or(u32::MAX, |max| max.saturating_sub(1));
-            let counted = call.0.further.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |further| {
-                (further < limit).then(|| further + 1)
-            });
-            if counted.is_err() {
-                self.give_back_until(call);
+            if !call.0.count(kind) {
+                self.give_back_until(Some(call), kind);
                 return false;
             }
             taken = call.0.parent.as_ref();
@@ -335,10 +356,10 @@ impl Call {
         true
     }
 
-    fn give_back_until(&self, end: &Self) {
+    fn give_back_until(&self, end: Option<&Self>, kind: Further) {
         let mut next = Some(self);
-        while let Some(call) = next.filter(|call| !Arc::ptr_eq(&call.0, &end.0)) {
-            call.0.further.fetch_sub(1, Ordering::Relaxed);
+        while let Some(call) = next.filter(|call| end.is_none_or(|end| !Arc::ptr_eq(&call.0, &end.0))) {
+            call.0.uncount(kind);
             next = call.0.parent.as_ref();
         }
     }
@@ -366,6 +387,76 @@ impl Call {
 
     fn lock(&self) -> MutexGuard<'_, Notes> {
         self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caps of one scope.
+#[derive(Clone, Copy)]
+struct Caps {
+    attempts: Option<u32>,
+    retries: Option<u32>,
+}
+
+/// What is counted: any attempt beyond the first, or one on the same target as the one before.
+#[derive(Clone, Copy, PartialEq)]
+enum Further {
+    Attempt,
+    Retry,
+}
+
+impl Scope {
+    /// Counts one on this scope alone, within its caps.
+    fn count(&self, kind: Further) -> bool {
+        let within = |counter: &AtomicU32, limit: Option<u32>| {
+            let limit = limit.unwrap_or(u32::MAX);
+            let more = |count: u32| (count < limit).then(|| count + 1);
+            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        };
+        if !within(&self.further, self.max_attempts.map(|max| max.saturating_sub(1))) {
+            return false;
+        }
+        if kind == Further::Retry && !within(&self.retries, self.max_retries) {
+            self.further.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Takes back what was counted.
+    fn uncount(&self, kind: Further) {
+        self.further.fetch_sub(1, Ordering::Relaxed);
+        if kind == Further::Retry {
+            self.retries.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A retry that a call has granted, see [`Call::take_retry`]. It counts on the call and on all around it, until it is dropped
+/// without having been sent.
+#[derive(Debug)]
+#[must_use = "it is given back as soon as it drops"]
+pub struct TakenRetry {
+    call: Option<Call>,
+    is_sent: bool,
+}
+
+impl TakenRetry {
+    /// The attempt is under way: from now on a drop gives nothing back.
+    pub const fn sent(&mut self) {
+        self.is_sent = true;
+    }
+
+    /// Gives it back although it was on its way: it was refused before it reached anybody.
+    pub fn give_back(mut self) {
+        self.is_sent = false;
+    }
+}
+
+impl Drop for TakenRetry {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.as_ref().filter(|_| !self.is_sent) {
+            call.give_back_until(None, Further::Retry);
+        }
     }
 }
 

@@ -89,7 +89,7 @@ pub use self::{
 };
 pub use self::{
     backoff::{Backoff, Jitter},
-    call::{Call, CallOptions, Deferred, Mark, Scoped},
+    call::{Call, CallOptions, Deferred, Mark, Scoped, TakenRetry},
     carry::{Carried, Carry, CarryLayer, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
     classify::{
@@ -103,7 +103,7 @@ pub use self::{
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
     ledger::{Closer, Closing, Slot},
     observation::Observation,
-    replay::{Auto, Cloned, Once, Repeat, Replay},
+    replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},
     report::{Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
     usage::Usage,

@@ -15,7 +15,10 @@
 //! assert_eq!(Auto.again(&mut kept, true), None);
 //! ```
 
-use std::{rc::Rc, sync::Arc};
+#[cfg(feature = "http")]
+pub(crate) mod http;
+
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 /// How a layer keeps a request so that it can be sent again.
 #[diagnostic::on_unimplemented(
@@ -36,9 +39,69 @@ pub trait Replay<Req> {
     /// Whether sending the request again is harmless even if the target has already acted on it.
     fn is_idempotent(&self, request: &Req) -> bool;
 
+    /// Whether the request itself says that it is idempotent, so that even what has side effects may be sent again. By
+    /// default no: nothing is known.
+    fn declares_idempotent(&self, _: &Req) -> bool {
+        false
+    }
+
     /// The name of the target that the request itself gives. By default none.
     fn target(&self, _: &Req) -> Option<Arc<str>> {
         None
+    }
+
+    /// The time that the request itself gives for its answer, such as `grpc-timeout`. By default none.
+    fn timeout(&self, _: &Req) -> Option<Duration> {
+        None
+    }
+
+    /// How often the sender of the request says that it has sent it before. By default never.
+    fn sent_before(&self, _: &Req) -> u32 {
+        0
+    }
+
+    /// Writes on the request what its target may know of the attempt. By default nothing.
+    fn stamp(&self, _: &mut Req, _: &Stamp<'_>) {}
+}
+
+/// What an attempt tells its target of itself.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Stamp<'a> {
+    /// How many attempts there were before it; nothing is written of the first.
+    pub sent_before: u32,
+    /// A key that is the same for all attempts, and for nothing else.
+    pub idempotency_key: Option<&'a str>,
+    /// The time that is left for it.
+    pub time_left: Option<Duration>,
+}
+
+impl<'a> Stamp<'a> {
+    /// A stamp that says nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { sent_before: 0, idempotency_key: None, time_left: None }
+    }
+
+    /// Says how many attempts there were before.
+    #[must_use]
+    pub const fn with_sent_before(mut self, attempts: u32) -> Self {
+        self.sent_before = attempts;
+        self
+    }
+
+    /// Gives the key.
+    #[must_use]
+    pub const fn with_idempotency_key(mut self, key: &'a str) -> Self {
+        self.idempotency_key = Some(key);
+        self
+    }
+
+    /// Says how much time is left.
+    #[must_use]
+    pub const fn with_time_left(mut self, left: Option<Duration>) -> Self {
+        self.time_left = left;
+        self
     }
 }
 
@@ -58,10 +121,30 @@ pub trait Repeat: Sized {
         true
     }
 
+    /// Whether the request itself says that it is idempotent: an HTTP method, a key. By default no: nothing is known.
+    fn declares_idempotent(&self) -> bool {
+        false
+    }
+
     /// The name of the target, where the request has one: an HTTP request's authority. By default none.
     fn target(&self) -> Option<Arc<str>> {
         None
     }
+
+    /// The time that the request itself gives for its answer: `grpc-timeout`. By default none.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    /// How often the sender of the request says that it has sent it before: `x-stainless-retry-count`, `x-retry-count`,
+    /// `grpc-previous-rpc-attempts`. By default never.
+    fn sent_before(&self) -> u32 {
+        0
+    }
+
+    /// Writes on the request what its target may know of the attempt: for HTTP `x-retry-count`, `idempotency-key`; for gRPC
+    /// `grpc-previous-rpc-attempts` and `grpc-timeout`. By default nothing.
+    fn stamp(&mut self, _: &Stamp<'_>) {}
 }
 
 /// Asks the request itself, through [`Repeat`].
@@ -84,8 +167,25 @@ impl<Req: Repeat> Replay<Req> for Auto {
         request.is_idempotent()
     }
 
+    fn declares_idempotent(&self, request: &Req) -> bool {
+        request.declares_idempotent()
+    }
+
     fn target(&self, request: &Req) -> Option<Arc<str>> {
         request.target()
+    }
+
+    #[inline]
+    fn timeout(&self, request: &Req) -> Option<Duration> {
+        request.timeout()
+    }
+
+    fn sent_before(&self, request: &Req) -> u32 {
+        request.sent_before()
+    }
+
+    fn stamp(&self, request: &mut Req, stamp: &Stamp<'_>) {
+        request.stamp(stamp);
     }
 }
 
@@ -157,50 +257,6 @@ impl<T: ?Sized> Repeat for Rc<T> {
 #[cfg(feature = "http")]
 repeat_by_clone!(bytes::Bytes);
 
-/// Whether HTTP calls the method idempotent (RFC 9110, section 9.2.2), or the request carries an
-/// `Idempotency-Key`.
-#[cfg(feature = "http")]
-fn is_idempotent(method: &http::Method, headers: &http::HeaderMap) -> bool {
-    method.is_idempotent() || headers.contains_key("idempotency-key")
-}
-
-/// A name of a target ends up in logs, and a password must not.
-#[cfg(feature = "http")]
-fn without_userinfo(authority: &str) -> Arc<str> {
-    authority.rsplit('@').next().unwrap_or(authority).into()
-}
-
-#[cfg(feature = "http")]
-impl<B: Clone> Repeat for http::Request<B> {
-    fn repeat(&self) -> Option<Self> {
-        Some(self.clone())
-    }
-
-    fn is_idempotent(&self) -> bool {
-        is_idempotent(self.method(), self.headers())
-    }
-
-    fn target(&self) -> Option<Arc<str>> {
-        self.uri().authority().map(|authority| without_userinfo(authority.as_str()))
-    }
-}
-
-#[cfg(feature = "reqwest-013")]
-impl Repeat for reqwest::Request {
-    /// `None` for a streaming body.
-    fn repeat(&self) -> Option<Self> {
-        self.try_clone()
-    }
-
-    fn is_idempotent(&self) -> bool {
-        is_idempotent(self.method(), self.headers())
-    }
-
-    fn target(&self) -> Option<Arc<str>> {
-        self.url().has_host().then(|| without_userinfo(self.url().authority()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,29 +275,5 @@ mod tests {
         assert_eq!(Cloned.again(&mut kept, false), Some(vec![1]));
         assert_eq!(Cloned.again(&mut kept, true), Some(vec![1]));
         assert_eq!(Cloned.again(&mut kept, true), None);
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn a_post_is_idempotent_only_with_a_key() {
-        let post = |key: bool| {
-            let builder = http::Request::post("http://a/");
-            let builder = if key { builder.header("idempotency-key", "1") } else { builder };
-            builder.body(()).unwrap()
-        };
-        assert!(!post(false).is_idempotent());
-        assert!(post(true).is_idempotent());
-        assert!(http::Request::put("http://a/").body(()).unwrap().is_idempotent());
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn the_authority_names_the_target_without_its_password() {
-        let target = |uri: &str| http::Request::get(uri).body(()).unwrap().target();
-        assert_eq!(
-            target("https://user:secret@models.example:8443/v1").as_deref(),
-            Some("models.example:8443")
-        );
-        assert_eq!(target("/v1"), None);
     }
 }

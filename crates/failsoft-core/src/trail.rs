@@ -71,6 +71,8 @@ pub enum Next {
     NotReady,
     /// Gave up: the request cannot be sent twice, or must not be.
     NotRepeatable,
+    /// Gave up: whoever sent the request retries by itself, and this was such a retry.
+    ClientRetries,
     /// Gave up: no route is left.
     NoRouteLeft,
 }
@@ -95,6 +97,7 @@ impl Next {
             Self::AdviceTooLong => "advice_too_long",
             Self::NotReady => "not_ready",
             Self::NotRepeatable => "not_repeatable",
+            Self::ClientRetries => "client_retries",
             Self::NoRouteLeft => "no_route_left",
         }
     }

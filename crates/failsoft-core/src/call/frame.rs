@@ -11,19 +11,34 @@ use super::Call;
 pub struct Deferred {
     call: Option<Call>,
     routing: bool,
+    cap: Cap,
 }
+
+/// A cap on retries in a byte: 0 for none, else one more than there may be. A cap above 254 is none.
+type Cap = u8;
+
+/// So many scopes inside each other may have a cap of their own before they become calls; no stack is deeper.
+const CAPS: u32 = u64::BITS / Cap::BITS;
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
     #[must_use]
     pub const fn new() -> Self {
-        Self { call: None, routing: false }
+        Self { call: None, routing: false, cap: 0 }
     }
 
     /// The scope of a fallback: the routes taken in it are remembered, see [`Call::visit`].
     #[must_use]
     pub const fn routing() -> Self {
-        Self { call: None, routing: true }
+        Self { call: None, routing: true, cap: 0 }
+    }
+
+    /// The scope of a retry: it and all retries inside it together take at most so many, see [`Call::take_retry`], so that
+    /// layers inside each other add up and do not multiply. A cap above 254 is none.
+    #[must_use]
+    pub const fn retrying(max_retries: u32) -> Self {
+        let cap = if max_retries < Cap::MAX as u32 { max_retries as Cap + 1 } else { 0 };
+        Self { call: None, routing: false, cap }
     }
 
     /// Makes this the current scope while `f` runs.
@@ -31,8 +46,8 @@ impl Deferred {
         if let Some(call) = &self.call {
             return call.enter(f);
         }
-        let routing = self.routing;
-        let _entered = with_frame(|frame| frame.defer(routing)).map(|()| EnteredDeferred(self));
+        let (routing, cap) = (self.routing, self.cap);
+        let _entered = with_frame(|frame| frame.defer(routing, cap)).map(|()| EnteredDeferred(self));
         f()
     }
 
@@ -49,6 +64,8 @@ pub(super) struct Frame {
     pending: u32,
     /// Which of the pending scopes, counted from 1, is the outermost that a fallback opened; 0 for none.
     routed: u32,
+    /// The caps of the pending scopes, the outermost in the lowest byte.
+    caps: u64,
 }
 
 thread_local! {
@@ -62,7 +79,7 @@ pub(super) fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
 
 impl Frame {
     const fn new(call: Option<Call>) -> Self {
-        Self { call, pending: 0, routed: 0 }
+        Self { call, pending: 0, routed: 0, caps: 0 }
     }
 
     #[inline]
@@ -71,7 +88,10 @@ impl Frame {
     }
 
     #[inline]
-    fn defer(&mut self, routing: bool) {
+    fn defer(&mut self, routing: bool, cap: Cap) {
+        if self.pending < CAPS {
+            self.caps |= u64::from(cap) << (self.pending * Cap::BITS);
+        }
         self.pending += 1;
         if routing && self.routed == 0 {
             self.routed = self.pending;
@@ -81,6 +101,9 @@ impl Frame {
     #[inline]
     fn forget_deferred(&mut self) {
         self.pending -= 1;
+        if self.pending < CAPS {
+            self.caps &= !(u64::from(Cap::MAX) << (self.pending * Cap::BITS));
+        }
         if self.routed > self.pending {
             self.routed = 0;
         }
@@ -89,8 +112,11 @@ impl Frame {
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
         let routed = std::mem::take(&mut self.routed);
+        let mut caps = std::mem::take(&mut self.caps);
         for position in 1..=std::mem::take(&mut self.pending) {
-            self.call = Some(Call::child(self.call.take(), position == routed));
+            let max_retries = (caps as Cap).checked_sub(1).map(u32::from);
+            caps >>= Cap::BITS;
+            self.call = Some(Call::child(self.call.take(), max_retries, position == routed));
         }
         self.call.clone()
     }

@@ -58,6 +58,68 @@ fn an_attempt_that_was_not_made_is_given_back_on_every_scope_that_counted_it() {
 }
 
 #[test]
+fn retries_inside_each_other_share_the_outer_cap() {
+    let (mut outer, mut inner) = (Deferred::retrying(3), Deferred::retrying(9));
+    outer.enter(|| {
+        inner.enter(|| {
+            for _ in 0..2 {
+                Call::take_retry().unwrap().sent();
+            }
+        });
+        Call::take_retry().unwrap().sent();
+        // A scope of the outer's next attempt.
+        Deferred::retrying(9).enter(|| assert!(Call::take_retry().is_none()));
+        // A change of the route is no retry.
+        assert!(Call::take_attempt());
+    });
+    assert_eq!(outer.call().unwrap().further_attempts(), 4);
+    assert_eq!(inner.call().unwrap().further_attempts(), 2);
+}
+
+#[test]
+fn the_inner_cap_holds_too_and_a_cap_too_large_to_matter_is_none() {
+    let mut outer = Deferred::retrying(u32::MAX);
+    outer.enter(|| {
+        let mut inner = Deferred::retrying(0);
+        inner.enter(|| assert!(Call::take_retry().is_none()));
+        for _ in 0..300 {
+            Call::take_retry().unwrap().sent();
+        }
+    });
+    assert_eq!(outer.call().unwrap().further_attempts(), 300);
+}
+
+#[test]
+fn a_retry_that_is_not_sent_is_given_back_wherever_it_is_dropped() {
+    let call = Call::options().max_attempts(2).begin();
+    let mut deferred = Deferred::retrying(1);
+    let taken = call.enter(|| deferred.enter(Call::take_retry)).unwrap();
+    call.enter(|| assert!(deferred.enter(Call::take_retry).is_none()));
+    assert_eq!(call.further_attempts(), 1);
+    std::thread::spawn(move || drop(taken)).join().unwrap();
+    assert_eq!(call.further_attempts(), 0);
+    // One that was on its way counts, unless it was refused there.
+    let mut taken = call.enter(|| deferred.enter(Call::take_retry)).unwrap();
+    taken.sent();
+    taken.give_back();
+    assert_eq!(call.further_attempts(), 0);
+    call.enter(|| deferred.enter(Call::take_retry)).unwrap().sent();
+    assert_eq!(call.further_attempts(), 1);
+}
+
+#[test]
+fn an_opening_is_seen_until_the_attempt_that_did_it_is_recorded() {
+    let call = Call::begin();
+    call.enter(|| {
+        assert!(!Call::has_opened());
+        Call::record_opening();
+        assert!(Call::has_opened());
+        Call::record(attempt("fallback-layer"));
+        assert!(!Call::has_opened());
+    });
+}
+
+#[test]
 fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
     let outer =
         Call::options().timeout(Duration::from_secs(5)).max_attempts(1).mark(Mark::LastResort).begin();
