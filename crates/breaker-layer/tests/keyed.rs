@@ -283,7 +283,7 @@ async fn a_last_resort_call_passes_the_circuit_of_its_key() {
     let mut service = layer.layer(tower::service_fn(obey));
     call(&mut service, ("a", true)).await.unwrap();
     let last = Call::options().mark(Mark::LastResort).begin();
-    last.scope(call(&mut service, ("a", false))).await.unwrap();
+    last.scope(call(&mut service, ("a", true))).await.unwrap();
     call(&mut service, ("a", false)).await.unwrap_err();
 }
 
