@@ -86,6 +86,9 @@ pub enum Mark {
     Final,
     /// No cache may answer it: what was answered before was wrong.
     NoCache,
+    /// On a route that took over from another: what that route had in its caches has to be made anew, so it may take
+    /// longer to begin.
+    Cold,
 }
 
 impl Mark {
@@ -95,6 +98,7 @@ impl Mark {
             Self::FreeOnly => 2,
             Self::Final => 4,
             Self::NoCache => 8,
+            Self::Cold => 16,
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Facts {
     pub output_bytes: u64,
     /// From the call to the first content.
     pub first_content: Option<Duration>,
+    /// Which soft limits of time it passed.
+    pub slow: Slow,
     /// Whether the failure was found inside an answer whose status says success.
     pub inside_success: bool,
 }
@@ -73,6 +75,26 @@ impl Facts {
             finish: self.finish.clone(),
             ..*self
         }
+    }
+}
+
+/// The soft limits of time that an answer passed: worth knowing when routes are chosen, and never a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Slow {
+    /// The soft limit on the first content, where that came later; when it came, [`Facts::first_content`] says.
+    pub first_content: Option<Duration>,
+    /// How often the target was silent, after its first content, for longer than the soft limit on that.
+    pub stalls: u32,
+    /// The longest of those silences.
+    pub longest_stall: Duration,
+}
+
+impl Slow {
+    /// Whether a soft limit was passed.
+    #[must_use]
+    pub const fn any(&self) -> bool {
+        self.first_content.is_some() || self.stalls > 0
     }
 }
 

@@ -99,7 +99,7 @@ pub use self::{
     config::ConfigError,
     fault::{Fault, FaultDetails, MAX_ANSWER},
     health::{Condition, Health},
-    insight::{Facts, Finish, Insight, ToolCall},
+    insight::{Facts, Finish, Insight, Slow, ToolCall},
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
     ledger::{Closer, Closing, Slot},
     observation::Observation,

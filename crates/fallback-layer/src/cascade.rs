@@ -197,6 +197,10 @@ impl<Res> Cascade<Res> {
         if choice.last_resort {
             options = options.mark(Mark::LastResort);
         }
+        // It stands in for the first route: what that had in its caches is not in this one's.
+        if choice.route != 0 {
+            options = options.mark(Mark::Cold);
+        }
         self.clock.attempt = None;
         if let Some(limit) = self.running(plan).limit {
             options = options.deadline(limit);

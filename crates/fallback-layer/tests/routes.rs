@@ -392,3 +392,22 @@ async fn services_of_one_layer_can_be_called_many_times_and_cloned_when_ready() 
         assert_eq!(clone.call(1_u8).await.unwrap(), "b");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_took_over_is_marked_cold_and_the_first_one_is_not() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let route = |fails: bool| {
+        let seen = Arc::clone(&seen);
+        service_fn(move |_: u64| {
+            seen.lock().unwrap().push(Call::is_marked(Mark::Cold));
+            std::future::ready(if fails { Err(BoxError::from("down")) } else { Ok(1_u64) })
+        })
+    };
+    let layer = FallbackLayer::builder()
+        .classify(ErrorsOnly)
+        .route(Route::new("second", route(false)))
+        .build()
+        .unwrap();
+    layer.layer(route(true)).oneshot(1).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [false, true]);
+}

@@ -69,6 +69,7 @@ impl Reader for LlmReader {
     fn limits(&self, mut limits: Limits) -> Limits {
         if !self.offered.is_stream() && !self.config.limits_whole_answers {
             limits.first_content = None;
+            limits.soft_first_content = None;
         }
         limits
     }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use crate::{
     Decoder,
     clock::{Alarm, Due},
-    events,
     reading::{Kept, Reading, to_bytes},
 };
 
@@ -99,7 +98,7 @@ fn reveal<D: Decoder>(reading: &Reading<D>, late: &mut Option<Late>) {
     match late {
         None => {}
         Some(Late::Failure(fault)) => {
-            events::failed_after_commit(fault);
+            reading.witness.failed_after_commit(fault);
             reading.learn(fault.verdict(), true);
         }
         Some(Late::Verdict(verdict)) => {
@@ -224,7 +223,7 @@ fn end_with<B, D: Decoder>(
             Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
         }
         Err(fault) => {
-            events::failed_after_commit(&fault);
+            reading.witness.failed_after_commit(&fault);
             reading.learn(fault.verdict(), true);
             Poll::Ready(Some(Err(fault.into())))
         }

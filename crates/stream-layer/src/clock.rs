@@ -75,8 +75,32 @@ impl Clock {
         self.content = true;
     }
 
-    /// The target gets on.
-    pub(crate) const fn progress(&mut self) {
+    /// The head of the answer is there, and other limits hold from now on.
+    pub(crate) const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The soft limit on the first content, where that took longer.
+    pub(crate) fn late_first_content(&self, after: Duration) -> Option<Duration> {
+        self.limits.soft_first_content.filter(|limit| after > *limit)
+    }
+
+    /// The target gets on. Gives the silence before that, where it was longer than the soft limit; the clock is read only
+    /// where there is one.
+    pub(crate) fn progress(&mut self, now: impl FnOnce() -> Instant) -> Option<Duration> {
+        let stall = match (self.silent_since, self.limits.soft_idle) {
+            (Some(since), Some(limit)) => {
+                let silence = self.silent_for.saturating_add(now().saturating_duration_since(since));
+                Some(silence).filter(|silence| *silence > limit)
+            }
+            (None, Some(limit)) => Some(self.silent_for).filter(|silence| *silence > limit),
+            (_, None) => None,
+        };
+        self.forget_silence();
+        stall
+    }
+
+    const fn forget_silence(&mut self) {
         self.silent_since = None;
         self.silent_for = Duration::ZERO;
         self.was_late = false;
@@ -104,7 +128,7 @@ impl Clock {
     /// The protocol's own end was seen.
     pub(crate) const fn end(&mut self) {
         self.ended = true;
-        self.progress();
+        self.forget_silence();
     }
 
     pub(crate) const fn has_ended(&self) -> bool {
@@ -227,8 +251,19 @@ mod tests {
         clock.content();
         assert_eq!(at(&mut clock, start + SECOND * 100), Some(SECOND * 30));
         assert_eq!(at(&mut clock, start + SECOND * 120), Some(SECOND * 10));
-        clock.progress();
+        assert_eq!(clock.progress(|| start + SECOND * 121), Some(SECOND * 21));
         assert_eq!(at(&mut clock, start + SECOND * 125), Some(SECOND * 30));
+        assert_eq!(clock.progress(|| start + SECOND * 125), None);
+    }
+
+    #[test]
+    fn a_stall_is_the_whole_silence_with_the_keepalives_in_it() {
+        let (mut clock, start) = clock(Limits::default());
+        clock.content();
+        at(&mut clock, start);
+        clock.noise(|| start + SECOND * 2);
+        assert_eq!(clock.progress(|| unreachable!("nothing was asked for since then")), Some(SECOND * 2));
+        assert_eq!(clock.progress(|| unreachable!()), None);
     }
 
     #[test]
@@ -266,7 +301,12 @@ mod tests {
 
     #[test]
     fn a_limit_beyond_all_time_is_none() {
-        let limits = Limits { first_content: Some(Duration::MAX), idle: None, total: Some(Duration::MAX) };
+        let limits = Limits {
+            first_content: Some(Duration::MAX),
+            idle: None,
+            total: Some(Duration::MAX),
+            ..Limits::default()
+        };
         let (mut clock, start) = clock(limits);
         assert_eq!(at(&mut clock, start), None);
     }

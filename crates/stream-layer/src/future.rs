@@ -13,9 +13,9 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use crate::{
-    Beyond, Decoder, LAYER, Mode, Reader, Seen, StreamedBody, Until,
+    Beyond, Decoder, LAYER, Limits, Mode, Reader, Seen, StreamedBody, Until,
     clock::{Alarm, Clock, Due},
-    events,
+    events::Witness,
     reading::{Kept, Reading, to_bytes},
 };
 
@@ -48,7 +48,9 @@ pub(crate) struct Calling<R> {
     pub(crate) reader: R,
     pub(crate) until: Until,
     pub(crate) clock: Clock,
-    pub(crate) target: Option<std::sync::Arc<str>>,
+    /// What the layer is set to, with the grace of a cold route.
+    pub(crate) limits: Limits,
+    pub(crate) witness: Witness,
 }
 
 /// An answer that is held.
@@ -148,27 +150,28 @@ enum Head<B, D> {
 
 impl<R: Reader> Calling<R> {
     fn head<B: Body>(self, mut parts: Parts, body: B, alarm: Alarm) -> Head<B, R::Decoder> {
-        let Self { reader, until, mut clock, target } = self;
+        let Self { reader, until, mut clock, limits, witness } = self;
+        clock.set_limits(reader.limits_of_answer(&parts, limits));
         match reader.head(&mut parts, until) {
             Mode::Pass => {
                 clock.hand_on();
-                Head::HandOn(parts, StreamedBody::unread(body, Reading::passing(clock, target), alarm))
+                Head::HandOn(parts, StreamedBody::unread(body, Reading::passing(clock, witness), alarm))
             }
             Mode::Watch(decoder) => {
                 clock.hand_on();
-                let reading = Reading::new(decoder, &mut parts, clock, target);
+                let reading = Reading::new(decoder, &mut parts, clock, witness);
                 Head::HandOn(parts, StreamedBody::unread(body, reading, alarm))
             }
             Mode::Hold { decoder, until } => {
-                let reading = Reading::new(decoder, &mut parts, clock, target);
+                let reading = Reading::new(decoder, &mut parts, clock, witness);
                 Head::Hold(Holding { parts, body, reading, until, kept: Kept::default(), events: 0, alarm })
             }
         }
     }
 
     fn timeout(&self, due: Due) -> Option<Fault> {
-        let fault = self.clock.fault(due, Instant::now(), self.target.clone())?;
-        events::limit_passed(&fault);
+        let fault = self.clock.fault(due, Instant::now(), self.witness.target.clone())?;
+        self.witness.limit_passed(&fault);
         Some(fault)
     }
 }
@@ -225,7 +228,7 @@ where
         let full = match self.until {
             Until::Content { events, .. } if self.reading.clock.has_content() || self.events >= events => {
                 if !self.reading.clock.has_content() {
-                    events::committed_without_content(self.events, self.kept.length());
+                    self.reading.witness.committed_without_content(self.events, self.kept.length());
                 }
                 return match (seen.fault, seen.end) {
                     (Some(fault), _) => commit(Some(Err(fault))),
@@ -253,7 +256,7 @@ where
             return Some(Outcome::Fail(self.too_long(bytes).into()));
         }
         if !self.reading.clock.has_content() {
-            events::committed_without_content(self.events, self.kept.length());
+            self.reading.witness.committed_without_content(self.events, self.kept.length());
         }
         commit(None)
     }
@@ -270,7 +273,9 @@ where
     fn too_long(&self, limit: usize) -> Fault {
         let verdict = Verdict::soft(SoftKind::Malformed).with_hint(Hint::Fallback);
         let message = format!("an answer of more than the {limit} bytes that are held to the end");
-        Fault::with_verdict(verdict, LAYER).with_target_if(self.reading.target.clone()).with_message(message)
+        Fault::with_verdict(verdict, LAYER)
+            .with_target_if(self.reading.witness.target.clone())
+            .with_message(message)
     }
 
     /// The answer with its body put together again.

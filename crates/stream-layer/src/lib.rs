@@ -47,7 +47,9 @@
 //! |---|---|---|
 //! | held until the first content | 64 events, 256 KiB | the answer is handed on without it |
 //! | [first content](StreamLayerBuilder::first_content), from the call | 10 s | the call fails: `Timeout(FirstContent)` |
+//! | the same, [soft](StreamLayerBuilder::soft_first_content) | 4 s | [told](failsoft_core::Facts::slow) |
 //! | [idle](StreamLayerBuilder::idle), the upstream's silence | 30 s | `Timeout(Idle)` |
+//! | the same, [soft](StreamLayerBuilder::soft_idle) | 0.5 s | [told](failsoft_core::Facts::slow) |
 //! | [total](StreamLayerBuilder::total), from the call to the end | none | `Timeout(Total)` |
 //! | one event | 8 MiB | `Soft(Malformed)` |
 //!
@@ -56,17 +58,21 @@
 //! not the target. Once the answer is handed on it does not end a stream that flows. The timers are tokio's: the future
 //! and the body must be polled in a tokio runtime that has time enabled.
 //!
+//! On a route that took over from another, the first content has [twice](StreamLayerBuilder::cold_grace) the time, hard and
+//! soft: fallback-layer marks such calls [`Mark::Cold`](failsoft_core::Mark::Cold), and so can you.
+//!
 //! [Held to the end](StreamLayerBuilder::hold_to_end), an answer fails as a whole, wherever it breaks.
 //!
 //! # What is learnt
 //!
-//! The [`Insight`](failsoft_core::Insight) on the response's extensions gets the time to first content, and the
-//! verdict: once, when the bytes that show it are handed on. The default classifier of the layers outside reads it
+//! The [`Insight`](failsoft_core::Insight) on the response's extensions gets the time to first content, the soft limits that
+//! passed, and the verdict: once, when the bytes that show it are handed on. The default classifier of the layers outside reads it
 //! there, also of a client that drops the body right at the protocol's end.
 //!
 //! # Features
 //!
 //! `reqwest-013`: `reqwest::Response` of reqwest 0.13, whose URL and other metadata survive. Its body is boxed once.
+//! `metrics`: counts through the crate `metrics`, see [`mod@metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -82,6 +88,7 @@ mod framing;
 mod future;
 mod layer;
 mod lines;
+pub mod metrics;
 mod protocol;
 mod reading;
 mod service;

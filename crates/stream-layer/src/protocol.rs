@@ -85,10 +85,17 @@ pub trait Reader {
     type Decoder: Decoder;
 
     /// The limits of time for this request, made from those of the layer: more time for a model that thinks, no limit
-    /// on first content for an answer that is not streamed.
+    /// on first content for an answer that is not streamed. They hold from the call on.
     #[must_use]
     fn limits(&self, limits: Limits) -> Limits {
         limits
+    }
+
+    /// The limits for this answer, made from those of the layer once its head is there: it may be of another kind than
+    /// the request let expect. They replace the limits of the request, and still count from the call.
+    #[must_use]
+    fn limits_of_answer(&self, _head: &Parts, limits: Limits) -> Limits {
+        self.limits(limits)
     }
 
     /// Looks at the head of the answer, and may change it: here an [`Insight`](failsoft_core::Insight) of the
@@ -150,14 +157,18 @@ pub enum Beyond {
     Fail,
 }
 
-/// Limits of time; `None` is no limit. They start at the call.
+/// Limits of time; `None` is no limit. They start at the call. The soft ones are reported, and never a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// From the call to the first content: 10 s by default.
     pub first_content: Option<Duration>,
+    /// The same as a soft limit: 4 s by default.
+    pub soft_first_content: Option<Duration>,
     /// The longest silence of the upstream after that: 30 s by default.
     pub idle: Option<Duration>,
+    /// The same as a soft limit: 0.5 s by default.
+    pub soft_idle: Option<Duration>,
     /// From the call to the end: none by default.
     pub total: Option<Duration>,
 }
@@ -166,9 +177,21 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             first_content: Some(Duration::from_secs(10)),
+            soft_first_content: Some(Duration::from_secs(4)),
             idle: Some(Duration::from_secs(30)),
+            soft_idle: Some(Duration::from_millis(500)),
             total: None,
         }
+    }
+}
+
+impl Limits {
+    /// With so many times the time for the first content.
+    pub(crate) fn with_grace(mut self, factor: f64) -> Self {
+        for limit in [&mut self.first_content, &mut self.soft_first_content].into_iter().flatten() {
+            *limit = Duration::try_from_secs_f64(limit.as_secs_f64() * factor).unwrap_or(Duration::MAX);
+        }
+        self
     }
 }
 

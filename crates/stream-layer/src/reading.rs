@@ -1,8 +1,8 @@
 //! What the future and the body share: a decoder, the clock it drives, and the insight it completes.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use failsoft_core::{BoxError, Class, End, Fault, Insight, Verdict, verdict_of_body_error};
 use http::response::Parts;
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::{
     Decoder, LAYER, Seen,
     clock::{Clock, Due},
+    events::Witness,
 };
 
 /// One answer that is being read.
@@ -18,19 +19,19 @@ pub(crate) struct Reading<D> {
     decoder: Option<D>,
     insight: Option<Insight>,
     pub(crate) clock: Clock,
-    pub(crate) target: Option<Arc<str>>,
+    pub(crate) witness: Witness,
     status_is_success: bool,
 }
 
 impl<D: Decoder> Reading<D> {
     /// Nobody reads: all data is progress.
-    pub(crate) const fn passing(mut clock: Clock, target: Option<Arc<str>>) -> Self {
+    pub(crate) const fn passing(mut clock: Clock, witness: Witness) -> Self {
         clock.content();
-        Self { decoder: None, insight: None, clock, target, status_is_success: false }
+        Self { decoder: None, insight: None, clock, witness, status_is_success: false }
     }
 
     /// A decoder reads, and completes the insight that lies on the response; there is one from now on.
-    pub(crate) fn new(decoder: D, parts: &mut Parts, clock: Clock, target: Option<Arc<str>>) -> Self {
+    pub(crate) fn new(decoder: D, parts: &mut Parts, clock: Clock, witness: Witness) -> Self {
         let insight = match Insight::of(&parts.extensions) {
             Some(insight) => insight.clone(),
             None => {
@@ -40,7 +41,7 @@ impl<D: Decoder> Reading<D> {
             }
         };
         let status_is_success = parts.status.is_success();
-        Self { decoder: Some(decoder), insight: Some(insight), clock, target, status_is_success }
+        Self { decoder: Some(decoder), insight: Some(insight), clock, witness, status_is_success }
     }
 
     pub(crate) const fn is_open(&self) -> bool {
@@ -50,15 +51,15 @@ impl<D: Decoder> Reading<D> {
     /// Shows the decoder what came.
     pub(crate) fn feed(&mut self, bytes: &Bytes) -> Seen {
         let Some(decoder) = &mut self.decoder else {
-            self.clock.progress();
+            self.progress();
             return Seen::default();
         };
         let seen = decoder.feed(bytes);
         if seen.content {
             self.content();
         }
-        if seen.content || seen.progress {
-            self.clock.progress();
+        if seen.content || seen.progress || seen.end.is_some() {
+            self.progress();
         } else {
             self.clock.noise(Instant::now);
         }
@@ -77,10 +78,26 @@ impl<D: Decoder> Reading<D> {
             return;
         }
         self.clock.content();
+        let Some(insight) = &self.insight else { return };
+        let after = Instant::now().saturating_duration_since(self.clock.start());
+        let late = self.clock.late_first_content(after);
+        insight.learn(|facts| {
+            facts.first_content.get_or_insert(after);
+            facts.slow.first_content = facts.slow.first_content.or(late);
+        });
+        self.witness.first_content(after, late);
+    }
+
+    /// The target gets on.
+    fn progress(&mut self) {
+        let Some(silence) = self.clock.progress(Instant::now) else { return };
         if let Some(insight) = &self.insight {
-            let after = Instant::now().saturating_duration_since(self.clock.start());
-            insight.learn(|facts| *facts.first_content.get_or_insert(after));
+            insight.learn(|facts| {
+                facts.slow.stalls = facts.slow.stalls.saturating_add(1);
+                facts.slow.longest_stall = facts.slow.longest_stall.max(silence);
+            });
         }
+        self.witness.stalled(silence);
     }
 
     /// The body is over without an error. Nothing is said twice.
@@ -119,8 +136,8 @@ impl<D: Decoder> Reading<D> {
 
     /// What has passed, as an error; `None` after the protocol's own end.
     pub(crate) fn timeout(&self, due: Due) -> Option<Fault> {
-        let fault = self.clock.fault(due, Instant::now(), self.target.clone())?;
-        crate::events::limit_passed(&fault);
+        let fault = self.clock.fault(due, Instant::now(), self.witness.target.clone())?;
+        self.witness.limit_passed(&fault);
         Some(fault)
     }
 
@@ -135,26 +152,43 @@ impl<D: Decoder> Reading<D> {
     }
 }
 
-/// What was read and not yet handed on. The first piece, which is mostly the only one, needs no allocation.
+/// What was read and not yet handed on. The first piece, which is mostly the only one, needs no allocation; small ones
+/// after it are joined, so that whatever the pieces, no more than about twice their bytes is held.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     first: Option<Bytes>,
     more: VecDeque<Bytes>,
+    /// Small pieces, which come after those.
+    small: BytesMut,
     length: usize,
 }
+
+/// A shorter piece is copied: kept as it is, it costs more than its bytes, and keeps alive a larger buffer that it may be
+/// a part of.
+const SMALL: usize = 1024;
 
 impl Kept {
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.length = self.length.saturating_add(bytes.len());
-        if self.first.is_none() && self.more.is_empty() {
+        if self.is_empty() {
             self.first = Some(bytes);
+        } else if bytes.len() < SMALL {
+            self.small.extend_from_slice(&bytes);
         } else {
+            self.end_small();
             self.more.push_back(bytes);
         }
     }
 
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.more.push_back(self.small.split().freeze());
+        }
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        let bytes = self.first.take().or_else(|| self.more.pop_front())?;
+        let next = self.first.take().or_else(|| self.more.pop_front());
+        let bytes = next.or_else(|| (!self.small.is_empty()).then(|| self.small.split().freeze()))?;
         self.length = self.length.saturating_sub(bytes.len());
         Some(bytes)
     }
@@ -165,11 +199,35 @@ impl Kept {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_empty()
+        self.first.is_none() && self.more.is_empty() && self.small.is_empty()
     }
 }
 
 /// The data of a frame, without a copy where it is `Bytes` already.
 pub(crate) fn to_bytes(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiny_pieces_cost_no_more_than_their_bytes_and_come_in_their_order() {
+        let mut kept = Kept::default();
+        let large = "y".repeat(SMALL);
+        let pieces = || ["a", "", large.as_str()].into_iter().chain(std::iter::repeat_n("b", 5_000));
+        for piece in pieces().chain([large.as_str(), ""]).chain(pieces()) {
+            kept.push(Bytes::copy_from_slice(piece.as_bytes()));
+        }
+        let whole: String = pieces().chain([large.as_str()]).chain(pieces()).collect();
+        assert_eq!(kept.length(), whole.len());
+        let (mut read, mut count) = (Vec::new(), 0);
+        while let Some(bytes) = kept.pop() {
+            read.extend_from_slice(&bytes);
+            count += 1;
+        }
+        assert!(read == whole.as_bytes() && kept.is_empty() && kept.length() == 0);
+        assert!(count <= 8, "{count} pieces");
+    }
 }

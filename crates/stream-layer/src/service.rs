@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use failsoft_core::{BoxError, Call, Hold, Rebody};
+use failsoft_core::{BoxError, Call, Hold, Mark, Rebody};
 use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service;
@@ -57,9 +57,10 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let Settings { target, limits, until } = self.settings.clone();
+        let Settings { witness, limits, until, cold_grace } = self.settings.clone();
+        let limits = if Call::is_marked(Mark::Cold) { limits.with_grace(cold_grace) } else { limits };
         let reader = self.protocol.request(&request);
         let clock = Clock::new(Instant::now(), reader.limits(limits), Call::current_deadline());
-        StreamedFuture::new(self.inner.call(request), Calling { reader, until, clock, target })
+        StreamedFuture::new(self.inner.call(request), Calling { reader, until, clock, limits, witness })
     }
 }
