@@ -79,11 +79,11 @@ impl BreakerBuilder {
 }
 
 macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty)?);)+) => {$(
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*);)+) => {$(
         $(#[$doc])*
         #[doc = concat!("\n\nSee also [`SettingsBuilder::", stringify!($name), "`].")]
-        pub fn $name(mut self $(, $argument: $type)?) -> Self {
-            self.circuit.settings = self.circuit.settings.$name($($argument)?);
+        pub fn $name(mut self $(, $argument: $type)*) -> Self {
+            self.circuit.settings = self.circuit.settings.$name($($argument),*);
             self
         }
     )+};
@@ -113,7 +113,8 @@ impl<C, K> BreakerBuilder<C, K> {
     }
 
     /// Pending instead of ready while the circuit refuses, for balancers, which then ask another endpoint.
-    /// Default: ready, and the call is refused. Readiness then holds the permit. Needs tokio's timer.
+    /// Default: ready, and the call is refused. Readiness then holds the permit. Needs tokio's timer. Not
+    /// together with a canary.
     pub fn pending_while_open(mut self) -> Self {
         self.waits = true;
         self
@@ -124,18 +125,34 @@ impl<C, K> BreakerBuilder<C, K> {
         /// endpoints is 20 to 100 calls, or 60 s to 5 min; longer than 5 min holds a grudge.
         over(over: Over);
         /// The calls below which no rate is formed. Default 10; clamped to the size of a window of
-        /// calls. Counts and streaks need no minimum.
+        /// calls, as the other minima. Counts and streaks have minima of their own. Where many calls begin
+        /// at once, take more than run at the same time: failures end first.
         min_calls(calls: u32);
         /// The minimum for the slow rate alone. Default: as for the failure rate.
         slow_min_calls(calls: u32);
+        /// The minimum for the share of soft failures alone. Default: as for the failure rate.
+        soft_min_calls(calls: u32);
+        /// The calls in the window below which no number of failures opens. Default 0.
+        failures_min_calls(calls: u32);
+        /// The calls in the window below which no streak opens. Default 0.
+        consecutive_min_calls(calls: u32);
         /// Opens at this share of weighted failures, 0 to 1. Default 0.4; `None` for no such rule.
         failure_rate(rate: impl Into<Option<f64>>);
+        /// Opens at this share of soft failures, 0 to 1, each counted as one. Default none: they count by
+        /// their weight in the failure rate.
+        soft_failure_rate(rate: impl Into<Option<f64>>);
         /// Opens at this share of slow calls, 0 to 1. Default none; needs
         /// [`slow_after`](Self::slow_after).
         slow_rate(rate: impl Into<Option<f64>>);
         /// A call that takes longer is slow; up to a year. Default none: then no clock is read for it.
         /// For bodies it is the time to first content.
         slow_after(limit: impl Into<Option<Duration>>);
+        /// Opens when this quantile of the times to first content is over a limit, instead of `slow_after`
+        /// and `slow_rate`: `slow_quantile(0.99, 4 s)`. Default none. `build()` refuses a minimum of calls
+        /// that could not see it: a p99 needs 100.
+        slow_quantile(quantile: f64, limit: Duration);
+        /// Opens at so many soft failures in the window, each counted as one; from 1. Default none.
+        soft_failures(failures: impl Into<Option<u32>>);
         /// Opens at so many failures in the window, by weight; from 1. Default none.
         failures(failures: impl Into<Option<u32>>);
         /// Opens at so many failures in a row, by weight; from 1. Default none: three timeouts in a
@@ -172,7 +189,8 @@ impl<C, K> BreakerBuilder<C, K> {
         max_advice(advice: Duration);
         /// So many rate limits in a row without advice open it; from 1. Default 5.
         rate_limited_in_a_row(calls: u32);
-        /// How a half-open period is decided. Default: 3 probes, at least 85 % good.
+        /// How a half-open period is decided: by probes, or by a canary. Default: 3 probes, at least 85 %
+        /// good.
         probes(probes: Probes);
         /// So many slow probes open, 1 to the number of probes. Default: the slow rate's share of the
         /// probes.
@@ -200,6 +218,10 @@ impl<C> BreakerBuilder<C> {
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<BreakerLayer<C>, ConfigError> {
         let Plan { settings, table, name } = self.circuit.plan()?;
+        if self.waits && settings.is_canary() {
+            let expected = "off beside a canary: what waits makes no calls, of which a share could be taken";
+            return Err(ConfigError::new("BreakerLayer", "pending_while_open", "on", expected));
+        }
         let circuit = Circuit::new(settings, name, table, None);
         Ok(BreakerLayer { circuit, classify: self.classify, waits: self.waits })
     }
@@ -217,6 +239,13 @@ impl<C, K> fmt::Debug for BreakerBuilder<C, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_makes_no_calls_for_a_canary() {
+        let canary = BreakerBuilder::new().probes(Probes::Canary { one_in: 20, calls: 5, good: 0.8 });
+        assert!(canary.clone().build().is_ok());
+        assert_eq!(canary.pending_while_open().build().unwrap_err().field(), "pending_while_open");
+    }
 
     #[test]
     fn a_blank_name_is_refused() {

@@ -188,7 +188,7 @@ impl Circuit {
     #[cold]
     pub(crate) fn acquire(&self) -> Result<Permit, Refusal> {
         let engine = &self.0.engine;
-        let last_resort = engine.would_refuse(Instant::now).is_some() && Call::is_marked(Mark::LastResort);
+        let last_resort = Call::is_marked(Mark::LastResort);
         let Acquired { admission, changes } = if last_resort {
             engine.acquire_as_last_resort(Instant::now)
         } else {

@@ -161,9 +161,11 @@ impl Pair {
             (Some(rate), Some(other)) => (rate - other).abs() < 1e-9,
             (rate, other) => rate == other,
         };
-        let (failure, slow) = self.model.rates();
-        prop_assert!(near(snapshot.counts.failure_rate, failure), "{:?} {:?}", snapshot, failure);
-        prop_assert!(near(snapshot.counts.slow_rate, slow), "{:?} {:?}", snapshot, slow);
+        let counts = snapshot.counts;
+        let rates = [counts.failure_rate, counts.soft_failure_rate, counts.slow_rate];
+        for (rate, other) in rates.into_iter().zip(self.model.rates()) {
+            prop_assert!(near(rate, other), "{:?} {:?}", snapshot, other);
+        }
         Ok(())
     }
 }

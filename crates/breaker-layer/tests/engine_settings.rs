@@ -90,6 +90,46 @@ fn no_contradictions() {
 }
 
 #[test]
+fn no_quantile_that_the_minimum_or_the_window_could_not_see() {
+    let limit = Duration::from_secs(4);
+    let p99 = || defaults().slow_quantile(0.99, limit);
+    refused(p99(), "slow_min_calls");
+    refused(p99().slow_min_calls(99), "slow_min_calls");
+    refused(p99().slow_min_calls(100).over(Over::Calls(99)), "slow_min_calls");
+    assert!(p99().slow_min_calls(100).build().is_ok());
+    assert!(p99().min_calls(100).build().is_ok(), "the minimum of all rates is that of this one too");
+    assert!(defaults().slow_quantile(0.9, limit).build().is_ok());
+    for nonsense in [0.0, 1.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
+        refused(defaults().slow_quantile(nonsense, limit), "slow_quantile");
+    }
+    refused(defaults().slow_quantile(0.9, FOREVER), "slow_quantile");
+    refused(defaults().slow_quantile(0.9, limit).slow_after(limit), "slow_quantile");
+    refused(defaults().slow_quantile(0.9, limit).slow_after(limit).slow_rate(0.5), "slow_quantile");
+    assert_eq!(defaults().slow_quantile(0.9, limit).build().unwrap().slow_after(), Some(limit));
+    assert!(defaults().slow_quantile(0.9, limit).slow_probes_to_open(1).build().is_ok());
+}
+
+#[test]
+fn no_canary_of_nothing() {
+    refused(defaults().probes(Probes::Canary { one_in: 0, calls: 4, good: 0.5 }), "one_in");
+    refused(defaults().probes(Probes::Canary { one_in: u32::MAX, calls: 4, good: 0.5 }), "one_in");
+    refused(defaults().probes(Probes::Canary { one_in: 20, calls: 0, good: 0.5 }), "calls");
+    refused(defaults().probes(Probes::Canary { one_in: 20, calls: u32::MAX, good: 0.5 }), "calls");
+    refused(defaults().probes(Probes::Canary { one_in: 20, calls: 4, good: 1.5 }), "good");
+    assert!(defaults().probes(Probes::Canary { one_in: 1, calls: 1, good: 1.0 }).build().is_ok());
+}
+
+#[test]
+fn no_rules_for_soft_failures_that_contradict_themselves() {
+    refused(defaults().soft_failure_rate(1.5), "soft_failure_rate");
+    refused(defaults().soft_failures(0), "soft_failures");
+    refused(defaults().over(Over::Calls(5)).soft_failures(6), "soft_failures");
+    refused(defaults().soft_weight(1.0).soft_failures(3), "soft_weight");
+    assert!(defaults().failure_rate(None).soft_failures(3).build().is_ok(), "a rule like any other");
+    assert!(defaults().failure_rate(0.7).soft_failure_rate(0.5).build().is_ok(), "they open by their own");
+}
+
+#[test]
 fn no_threshold_that_soft_failures_alone_could_never_reach_unless_told() {
     refused(defaults().failure_rate(0.7), "failure_rate");
     refused(defaults().over(Over::Calls(10)).failures(7), "failures");

@@ -1,50 +1,47 @@
-//! The builder of the settings: ranges, defaults, contradictions.
+//! The builder of the settings: what can be set, with ranges and defaults.
 
 use std::time::Duration;
 
-use failsoft_core::ConfigError;
-
-use super::check::Check;
-use super::half_open::Decision;
-use super::open_time::{Growth, OpenTime};
-use super::outcome::Weight;
 use super::report::Mode;
-use super::settings::{Over, Probes, Settings, TripOn};
+use super::settings::{Over, Probes, TripOn};
 
-/// Makes [`Settings`]. Every method states its range and default; [`build`](Self::build) checks.
+/// Makes [`Settings`](super::Settings). Every method states its range and default; [`build`](Self::build) checks.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SettingsBuilder {
-    over: Over,
-    min_calls: u32,
-    slow_min_calls: Option<u32>,
-    failure_rate: Option<f64>,
-    slow_rate: Option<f64>,
-    failures: Option<u32>,
-    consecutive_failures: Option<u32>,
-    trip_on: TripOn,
-    soft_weight: f64,
-    soft_alone_may_not_open: bool,
-    slow_after: Option<Duration>,
-    open_time: Duration,
-    open_time_factor: f64,
-    open_times: Option<Vec<Duration>>,
-    max_open_time: Option<Duration>,
-    jitter: f64,
-    at_once_open_time: Option<Duration>,
-    hold_from: Duration,
-    max_advice: Duration,
-    rate_limited_in_a_row: u32,
-    probes: Probes,
-    slow_probes_to_open: Option<u32>,
-    lease: Duration,
-    last_resort: u32,
-    mode: Mode,
-    seed: Option<u64>,
+    pub(super) over: Over,
+    pub(super) min_calls: u32,
+    pub(super) slow_min_calls: Option<u32>,
+    pub(super) soft_min_calls: Option<u32>,
+    pub(super) failures_min_calls: u32,
+    pub(super) consecutive_min_calls: u32,
+    pub(super) failure_rate: Option<f64>,
+    pub(super) soft_failure_rate: Option<f64>,
+    pub(super) slow_rate: Option<f64>,
+    pub(super) slow_quantile: Option<(f64, Duration)>,
+    pub(super) failures: Option<u32>,
+    pub(super) soft_failures: Option<u32>,
+    pub(super) consecutive_failures: Option<u32>,
+    pub(super) trip_on: TripOn,
+    pub(super) soft_weight: f64,
+    pub(super) soft_alone_may_not_open: bool,
+    pub(super) slow_after: Option<Duration>,
+    pub(super) open_time: Duration,
+    pub(super) open_time_factor: f64,
+    pub(super) open_times: Option<Vec<Duration>>,
+    pub(super) max_open_time: Option<Duration>,
+    pub(super) jitter: f64,
+    pub(super) at_once_open_time: Option<Duration>,
+    pub(super) hold_from: Duration,
+    pub(super) max_advice: Duration,
+    pub(super) rate_limited_in_a_row: u32,
+    pub(super) probes: Probes,
+    pub(super) slow_probes_to_open: Option<u32>,
+    pub(super) lease: Duration,
+    pub(super) last_resort: u32,
+    pub(super) mode: Mode,
+    pub(super) seed: Option<u64>,
 }
-
-const BUILDER: &str = "BreakerLayer";
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for SettingsBuilder {
     fn default() -> Self {
@@ -59,9 +56,15 @@ impl SettingsBuilder {
             over: Over::MINUTE,
             min_calls: 10,
             slow_min_calls: None,
+            soft_min_calls: None,
+            failures_min_calls: 0,
+            consecutive_min_calls: 0,
             failure_rate: Some(0.4),
+            soft_failure_rate: None,
             slow_rate: None,
+            slow_quantile: None,
             failures: None,
+            soft_failures: None,
             consecutive_failures: None,
             trip_on: TripOn::AnyOutcome,
             soft_weight: 0.6,
@@ -92,8 +95,15 @@ impl SettingsBuilder {
         self
     }
 
-    /// The calls below which no rate is formed. Default 10; clamped to the size of a window of calls. Counts
-    /// and streaks need no minimum.
+    /// The calls below which no rate is formed. Default 10; clamped to the size of a window of calls, as the
+    /// other minima. Counts and streaks have minima of their own.
+    ///
+    /// A call counts when it ends, and failures are often quicker than answers. So the first outcomes of a
+    /// circuit that was just made, or has just closed, can be all the failures there are among the calls that
+    /// run, and look like a dead target; later, the calls that ended before stand beside them. Nothing is
+    /// subtracted for that: knowing how many calls run would cost an atomic write on each call, and waiting for
+    /// a time would leave a dead target uncovered for just as long. Where many calls begin at once, take a
+    /// minimum above the number of calls that run at the same time: then the slow answers are among them.
     pub fn min_calls(mut self, calls: u32) -> Self {
         self.min_calls = calls;
         self
@@ -111,6 +121,32 @@ impl SettingsBuilder {
         self
     }
 
+    /// The minimum for the share of soft failures alone. Default: as for the failure rate.
+    pub fn soft_min_calls(mut self, calls: u32) -> Self {
+        self.soft_min_calls = Some(calls);
+        self
+    }
+
+    /// The calls in the window below which no number of failures opens, soft ones included. Default 0.
+    pub fn failures_min_calls(mut self, calls: u32) -> Self {
+        self.failures_min_calls = calls;
+        self
+    }
+
+    /// The calls in the window below which no streak opens: 20 keeps a circuit that has hardly begun from
+    /// opening at its first few failures. Default 0.
+    pub fn consecutive_min_calls(mut self, calls: u32) -> Self {
+        self.consecutive_min_calls = calls;
+        self
+    }
+
+    /// Opens at this share of soft failures, 0 to 1, each counted as one whatever it weighs. Default none: they
+    /// count by their weight in the failure rate. Soft are those of less than full weight.
+    pub fn soft_failure_rate(mut self, rate: impl Into<Option<f64>>) -> Self {
+        self.soft_failure_rate = rate.into();
+        self
+    }
+
     /// Opens at this share of slow calls, 0 to 1. Default none; needs [`slow_after`](Self::slow_after).
     pub fn slow_rate(mut self, rate: impl Into<Option<f64>>) -> Self {
         self.slow_rate = rate.into();
@@ -124,9 +160,29 @@ impl SettingsBuilder {
         self
     }
 
-    /// Opens at so many failures in the window, by weight; from 1. Default none.
+    /// Opens when this quantile of the times to first content, above 0 and below 1, is over a limit, up to a
+    /// year: `slow_quantile(0.99, 4 s)` for "the p99 is over 4 s". The same as a limit by
+    /// [`slow_after`](Self::slow_after) and a rate of more than 1 % of slow calls, and instead of those two.
+    /// Default none.
+    ///
+    /// Needs a minimum that can see it, by [`slow_min_calls`](Self::slow_min_calls) and in the window: one call
+    /// must be no larger a share than what may be slow, so 100 calls for a p99.
+    pub fn slow_quantile(mut self, quantile: f64, limit: Duration) -> Self {
+        self.slow_quantile = Some((quantile, limit));
+        self
+    }
+
+    /// Opens at so many failures in the window, by weight; from 1. Default none. At a weight of 0.6, five soft
+    /// failures are three.
     pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.failures = failures.into();
+        self
+    }
+
+    /// Opens at so many soft failures in the window, each counted as one whatever it weighs; from 1. Default
+    /// none.
+    pub fn soft_failures(mut self, failures: impl Into<Option<u32>>) -> Self {
+        self.soft_failures = failures.into();
         self
     }
 
@@ -253,206 +309,4 @@ impl SettingsBuilder {
         self.seed = Some(seed);
         self
     }
-
-    /// Checks everything.
-    ///
-    /// # Errors
-    ///
-    /// Names the first setting that is out of its range or contradicts another.
-    pub fn build(self) -> Result<Settings, ConfigError> {
-        let check = Check(BUILDER);
-        self.check_window(check)?;
-        let soft_weight = Weight::new(self.soft_weight)
-            .ok_or_else(|| check.error("soft_weight", self.soft_weight, "above 0 and up to 1"))?;
-        self.check_rules(check, soft_weight)?;
-        let failure_rate = check.optional_share("failure_rate", self.failure_rate)?.map(millionths);
-        let slow_rate = check.optional_share("slow_rate", self.slow_rate)?.map(millionths);
-        let open = self.open(check)?;
-        let decision = self.decision(check)?;
-        check.at_most("hold_from", self.hold_from, YEAR)?;
-        check.at_most("max_advice", self.max_advice, YEAR)?;
-        check.count("rate_limited_in_a_row", self.rate_limited_in_a_row, 1..=u32::MAX)?;
-        check.within("lease", self.lease, Duration::from_millis(1), YEAR)?;
-        check.count("last_resort", self.last_resort, 0..=1_000_000)?;
-        let at_once = self.at_once_open_time.unwrap_or(open.cap);
-        check.at_most("at_once_open_time", at_once, YEAR)?;
-
-        let clamp = |calls: u32| match self.over {
-            Over::Calls(size) => u64::from(calls.min(size)),
-            Over::Time { .. } | Over::SinceEntered => u64::from(calls),
-        };
-        Ok(Settings {
-            over: self.over,
-            min_calls: clamp(self.min_calls),
-            slow_min_calls: clamp(self.slow_min_calls.unwrap_or(self.min_calls)),
-            failure_rate,
-            slow_rate,
-            failures: self.failures.map(in_thousandths),
-            consecutive: self.consecutive_failures.map(in_thousandths),
-            trip_on: self.trip_on,
-            soft_weight,
-            slow_after: self.slow_after,
-            open,
-            at_once,
-            hold_from: self.hold_from,
-            max_advice: self.max_advice,
-            rate_limited_in_a_row: self.rate_limited_in_a_row,
-            decision,
-            lease: self.lease,
-            last_resort: self.last_resort,
-            mode: self.mode,
-            seed: self.seed,
-        })
-    }
-
-    fn check_window(&self, check: Check) -> Result<(), ConfigError> {
-        match self.over {
-            Over::Calls(size) => check.count("over (calls)", size, 1..=1_000_000),
-            Over::Time { span, buckets } => {
-                check.within("over (span)", span, Duration::from_millis(1), Duration::from_secs(86_400))?;
-                check.count("over (buckets)", buckets, 1..=3_600)
-            }
-            Over::SinceEntered => Ok(()),
-        }
-    }
-
-    fn check_rules(&self, check: Check, soft: Weight) -> Result<(), ConfigError> {
-        let Self { failure_rate, slow_rate, failures, consecutive_failures, .. } = *self;
-        if failure_rate.is_none()
-            && slow_rate.is_none()
-            && failures.is_none()
-            && consecutive_failures.is_none()
-        {
-            return Err(check.error(
-                "failure_rate",
-                "none, as every other rule",
-                "at least one rule that opens",
-            ));
-        }
-        if let Some(limit) = self.slow_after {
-            check.at_most("slow_after", limit, YEAR)?;
-        } else if let Some(rate) = slow_rate {
-            return Err(check.error("slow_rate", rate, "none without slow_after"));
-        }
-        if let Some(failures) = failures {
-            check.count("failures", failures, 1..=u32::MAX)?;
-        }
-        if let Some(failures) = consecutive_failures {
-            check.count("consecutive_failures", failures, 1..=u32::MAX)?;
-        }
-        let Over::Calls(size) = self.over else { return self.check_soft_rate(check, soft) };
-        if let Some(failures) = failures {
-            if failures > size {
-                return Err(check.error(
-                    "failures",
-                    failures,
-                    format_args!("at most the {size} calls of the window"),
-                ));
-            }
-            if !self.soft_alone_may_not_open
-                && u64::from(size) * soft.thousandths() < in_thousandths(failures)
-            {
-                return Err(check.error(
-                    "failures",
-                    failures,
-                    soft_reach(f64::from(size) * self.soft_weight),
-                ));
-            }
-        }
-        self.check_soft_rate(check, soft)
-    }
-
-    fn check_soft_rate(&self, check: Check, soft: Weight) -> Result<(), ConfigError> {
-        match check.optional_share("failure_rate", self.failure_rate)? {
-            Some(rate) if !self.soft_alone_may_not_open && millionths(rate) > soft.thousandths() * 1000 => {
-                Err(check.error("failure_rate", rate, soft_reach(self.soft_weight)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn open(&self, check: Check) -> Result<OpenTime, ConfigError> {
-        let list = self.open_times.as_deref();
-        let base = match list {
-            None => self.open_time,
-            Some(list) => {
-                *list.first().ok_or_else(|| check.error("open_times", "empty", "at least one time"))?
-            }
-        };
-        let longest = list.unwrap_or_default().iter().copied().fold(base, Duration::max);
-        check.at_most(if list.is_some() { "open_times" } else { "open_time" }, longest, YEAR)?;
-        let cap = self.max_open_time.unwrap_or_else(|| longest.max(Duration::from_secs(300)));
-        check.at_most("max_open_time", cap, YEAR)?;
-        if cap < longest {
-            return Err(check.error(
-                "max_open_time",
-                format_args!("{cap:?}"),
-                format_args!("at least the open time, {longest:?}"),
-            ));
-        }
-        if !(1.0..=1000.0).contains(&self.open_time_factor) {
-            return Err(check.error("open_time_factor", self.open_time_factor, "1 to 1000"));
-        }
-        check.share("jitter", self.jitter)?;
-        let growth = match list {
-            None => Growth::Factor(self.open_time_factor),
-            Some(list) => Growth::List(list.into()),
-        };
-        Ok(OpenTime { base, growth, cap, jitter: self.jitter })
-    }
-
-    fn decision(&self, check: Check) -> Result<Decision, ConfigError> {
-        let (probes, open_at, whole) = match self.probes {
-            Probes::Ratio { probes, good } => {
-                check.probes(probes)?;
-                let good = thousandths(check.share("probes (good)", good)?);
-                // more than what may be missing
-                (probes, u64::from(probes) * (1000 - good) + 1, false)
-            }
-            Probes::Failures { probes, to_open } => {
-                check.probes(probes)?;
-                check.count("probes (to_open)", to_open, 1..=probes)?;
-                (probes, in_thousandths(to_open), true)
-            }
-            Probes::Successes { probes, to_close } => {
-                check.probes(probes)?;
-                check.count("probes (to_close)", to_close, 1..=probes)?;
-                (probes, in_thousandths(probes - to_close + 1), true)
-            }
-        };
-        let slow_to_open = match (self.slow_probes_to_open, self.slow_after, self.slow_rate) {
-            (Some(slow), None, _) => {
-                return Err(check.error("slow_probes_to_open", slow, "none without slow_after"));
-            }
-            (Some(slow), Some(_), _) => {
-                check.count("slow_probes_to_open", slow, 1..=probes)?;
-                Some(slow)
-            }
-            (None, Some(_), Some(rate)) => Some(slow_share(probes, rate)),
-            (None, ..) => None,
-        };
-        Ok(Decision { probes, open_at, whole, slow_to_open })
-    }
-}
-
-/// How many of the probes make this share, at least one.
-fn slow_share(probes: u32, rate: f64) -> u32 {
-    let slow = (u64::from(probes) * millionths(rate)).div_ceil(1_000_000);
-    u32::try_from(slow).unwrap_or(probes).clamp(1, probes)
-}
-
-fn soft_reach(reach: f64) -> String {
-    format!("at most {reach}, which soft failures alone can reach, or soft_alone_may_not_open()")
-}
-
-fn in_thousandths(failures: u32) -> u64 {
-    u64::from(failures) * 1000
-}
-
-fn thousandths(share: f64) -> u64 {
-    (share * 1e3).round() as u64
-}
-
-fn millionths(share: f64) -> u64 {
-    (share * 1e6).round() as u64
 }

@@ -84,6 +84,11 @@ impl Locked<'_> {
         self.engine.lease_until.store(until, Ordering::Release);
     }
 
+    pub(super) fn renew_lease(&self, now: u64) {
+        let until = now.saturating_add(nanos(self.engine.settings.lease));
+        self.engine.lease_until.fetch_max(until, Ordering::Release);
+    }
+
     pub(super) fn close_because(&mut self, reason: Reason, now: u64) {
         let word = self.word();
         self.change(word, word.next(State::Closed, word.is_advisory()), reason, None, now);
@@ -110,6 +115,8 @@ impl Locked<'_> {
         let inner = &mut *self.inner;
         inner.window.clear();
         inner.tally = Tally::default();
+        // the first call of a half-open period is a probe, and may be the one that began it
+        inner.to_skip = if to.probes() > 0 { self.engine.settings.decision.passed_over() } else { 0 };
         inner.streak = 0;
         inner.rate_limited = 0;
         inner.would_have_opened = false;

@@ -33,8 +33,8 @@ impl Check {
         Err(self.error(field, value, format_args!("{} to {}", range.start(), range.end())))
     }
 
-    pub(crate) fn probes(self, probes: u32) -> Result<(), ConfigError> {
-        self.count("probes", probes, 1..=MAX_PROBES)
+    pub(crate) fn probes(self, field: &'static str, probes: u32) -> Result<(), ConfigError> {
+        self.count(field, probes, 1..=MAX_PROBES)
     }
 
     /// 0 to 1, not NaN.

@@ -1,5 +1,7 @@
 //! Deciding a half-open period as early as its result is certain.
 
+use std::num::NonZeroU32;
+
 use super::report::Reason;
 use super::window::{Sample, Sums};
 
@@ -14,6 +16,19 @@ pub(super) struct Decision {
     pub(super) whole: bool,
     /// How many slow probes open; none if slowness does not matter.
     pub(super) slow_to_open: Option<u32>,
+    /// A canary: only one in so many calls becomes a probe.
+    pub(super) one_in: Option<NonZeroU32>,
+}
+
+impl Decision {
+    pub(super) fn is_canary(&self) -> bool {
+        self.one_in.is_some()
+    }
+
+    /// How many calls are passed over after one that was let through.
+    pub(super) fn passed_over(&self) -> u32 {
+        self.one_in.map_or(0, |one_in| one_in.get() - 1)
+    }
 }
 
 /// What the probes of one period came to. It does not age.
@@ -32,8 +47,12 @@ impl Tally {
 
     /// Whether so many probes were taken and all came back, and good.
     pub(super) fn is_all_good(&self, taken: u32) -> bool {
-        let Sums { total, failed, slow, .. } = self.sums;
-        total > 0 && total == u64::from(taken) && failed == 0 && slow == 0
+        self.sums.total > 0 && self.is_all_back(taken) && self.sums.failed == 0 && self.sums.slow == 0
+    }
+
+    /// Whether none of the probes that were taken still runs.
+    pub(super) fn is_all_back(&self, taken: u32) -> bool {
+        self.sums.total == u64::from(taken)
     }
 
     /// Why it is over and how, or none while it is still open to both.
@@ -56,9 +75,11 @@ impl Tally {
 mod tests {
     use super::*;
 
-    const BY_COUNT: Decision = Decision { probes: 3, open_at: 2000, whole: true, slow_to_open: None };
+    const BY_COUNT: Decision =
+        Decision { probes: 3, open_at: 2000, whole: true, slow_to_open: None, one_in: None };
     /// 3 probes of which at least 85 % must be good.
-    const BY_RATIO: Decision = Decision { probes: 3, open_at: 451, whole: false, slow_to_open: None };
+    const BY_RATIO: Decision =
+        Decision { probes: 3, open_at: 451, whole: false, slow_to_open: None, one_in: None };
 
     fn after(weights: &[u16], decision: &Decision) -> Option<Reason> {
         let mut tally = Tally::default();

@@ -21,6 +21,8 @@ pub(super) struct Inner {
     /// Rate limits in a row without advice.
     pub(super) rate_limited: u32,
     pub(super) tally: Tally,
+    /// Calls that a canary still passes over before it takes one.
+    pub(super) to_skip: u32,
     /// Openings in a row without closing in between.
     pub(super) openings: u32,
     /// Half-open periods in a row that failed.
@@ -55,6 +57,7 @@ impl Inner {
             streak: 0,
             rate_limited: 0,
             tally: Tally::default(),
+            to_skip: 0,
             openings: 0,
             failed_half_opens: 0,
             advised_until: 0,
@@ -121,8 +124,8 @@ impl<'a> Locked<'a> {
                 }
                 Some(Duration::from_nanos(left))
             }
-            State::HalfOpen if word.probes() < self.engine.settings.decision.probes => {
-                if now >= self.engine.lease_until.load(Ordering::Relaxed) {
+            State::HalfOpen if self.takes_probe(word) => {
+                if now >= self.engine.lease_until.load(Ordering::Relaxed) || self.waits_as_canary(word) {
                     // it was waiting for this call
                     self.start_lease(now);
                 }
@@ -141,6 +144,17 @@ impl<'a> Locked<'a> {
         }
         self.engine.refused.fetch_add(1, Ordering::Relaxed);
         Err(Refusal { state: word.state(), retry_after })
+    }
+
+    /// Whether the call that asks becomes a probe; a canary counts those that it passes over.
+    fn takes_probe(&mut self, word: Word) -> bool {
+        let decision = &self.engine.settings.decision;
+        if word.probes() >= decision.probes {
+            return false;
+        }
+        let take = self.inner.to_skip == 0;
+        self.inner.to_skip = if take { decision.passed_over() } else { self.inner.to_skip - 1 };
+        take
     }
 
     fn last_resort(&mut self, asked: bool, word: Word, now: u64) -> Option<Permit> {
@@ -232,20 +246,7 @@ impl<'a> Locked<'a> {
             Outcome::Success if settings.trip_on == TripOn::FailureOnly => return None,
             _ => {}
         }
-        let sums = self.inner.window.sums();
-        let reached =
-            |threshold: Option<u64>, value: u64| threshold.is_some_and(|threshold| value >= threshold);
-        if reached(settings.consecutive, self.inner.streak) {
-            Some(Reason::ConsecutiveFailures)
-        } else if reached(settings.failures, sums.weight) {
-            Some(Reason::Failures)
-        } else if rate_reached(settings.failure_rate, settings.min_calls, sums.weight, sums.total) {
-            Some(Reason::FailureRate)
-        } else if rate_reached(settings.slow_rate, settings.slow_min_calls, sums.slow * 1000, sums.total) {
-            Some(Reason::SlowRate)
-        } else {
-            None
-        }
+        settings.rules.met(&self.inner.window.sums(), self.inner.streak)
     }
 
     fn trip(&mut self, reason: Reason, now: &mut dyn FnMut() -> u64) {
@@ -280,6 +281,8 @@ impl<'a> Locked<'a> {
             }
         }
         match self.inner.tally.decide(&decision) {
+            // a canary goes on as long as its calls come back
+            None if decision.is_canary() => self.renew_lease(now()),
             None => {}
             Some(Reason::ProbesGood) => self.close_because(Reason::ProbesGood, now()),
             Some(reason) => {
@@ -339,11 +342,12 @@ impl<'a> Locked<'a> {
     /// A half-open period that came to no decision opens when its lease ended, not when somebody notices.
     ///
     /// Unless all its probes came back good and it only waits for more calls: nothing is lost then, and a
-    /// target that is well but seldom called would never be let close.
+    /// target that is well but seldom called would never be let close. A canary, which waits by design, does so
+    /// whatever they came to.
     pub(super) fn end_lease(&mut self, now: u64) {
         let ended = self.engine.lease_until.load(Ordering::Relaxed);
         let word = self.word();
-        if word.state() != State::HalfOpen || now < ended || self.inner.tally.is_all_good(word.probes()) {
+        if word.state() != State::HalfOpen || now < ended || self.waits_for_calls(word) {
             return;
         }
         self.inner.openings = self.inner.openings.max(1);
@@ -351,12 +355,20 @@ impl<'a> Locked<'a> {
         self.enter_open(Reason::LeaseEnded, ended, ended.saturating_add(nanos(open_for)));
     }
 
+    fn waits_for_calls(&self, word: Word) -> bool {
+        self.inner.tally.is_all_good(word.probes()) || self.waits_as_canary(word)
+    }
+
+    fn waits_as_canary(&self, word: Word) -> bool {
+        self.engine.settings.decision.is_canary() && self.inner.tally.is_all_back(word.probes())
+    }
+
     pub(super) fn renew(&mut self, permit: &Permit, now: u64) {
         let until = now.saturating_add(nanos(self.engine.settings.lease));
         let word = self.word();
         match permit.kind() {
             Kind::Probe if word.is_of(permit) && word.state() == State::HalfOpen => {
-                self.engine.lease_until.fetch_max(until, Ordering::Release);
+                self.renew_lease(now);
             }
             Kind::LastResort if permit.round() == self.inner.last_resort.round => {
                 self.inner.last_resort.lease_until = self.inner.last_resort.lease_until.max(until);
@@ -395,7 +407,7 @@ impl<'a> Locked<'a> {
             State::HalfOpen | State::Open => self.inner.tally.sums,
             State::ForcedOpen | State::Disabled => Sums::default(),
         };
-        let settings = &self.engine.settings;
+        let rules = &self.engine.settings.rules;
         let rate = |part: u64, least: u64| {
             (sums.total >= least.max(1)).then(|| part as f64 / 1000.0 / sums.total as f64)
         };
@@ -403,10 +415,12 @@ impl<'a> Locked<'a> {
             total: sums.total,
             failed: sums.failed,
             failed_weight: sums.weight as f64 / 1000.0,
+            soft: sums.soft,
             slow: sums.slow,
             slow_failed: sums.slow_failed,
-            failure_rate: rate(sums.weight, settings.min_calls),
-            slow_rate: rate(sums.slow * 1000, settings.slow_min_calls),
+            failure_rate: rate(sums.weight, rules.least),
+            soft_failure_rate: rate(sums.soft * 1000, rules.soft_least),
+            slow_rate: rate(sums.slow * 1000, rules.slow_least),
             refused: self.engine.refused.load(Ordering::Relaxed).saturating_sub(self.inner.refused_before),
         }
     }
@@ -434,13 +448,6 @@ impl<'a> Locked<'a> {
             self.store(word.with_clean(clean));
         }
     }
-}
-
-/// Exact: `part` in thousandths, the threshold in millionths.
-fn rate_reached(threshold: Option<u64>, least: u64, part: u64, total: u64) -> bool {
-    threshold.is_some_and(|threshold| {
-        total >= least.max(1) && u128::from(part) * 1000 >= u128::from(threshold) * u128::from(total)
-    })
 }
 
 pub(super) fn nanos(duration: Duration) -> u64 {

@@ -45,6 +45,7 @@
 //! good, and a short lock else. Every step is O(1) in the number of calls; a time window costs one step for
 //! each bucket that has passed, at most as many as there are.
 
+mod build;
 mod builder;
 mod change;
 mod check;
@@ -55,6 +56,7 @@ mod loom_models;
 mod open_time;
 mod outcome;
 mod report;
+mod rules;
 mod settings;
 mod sync;
 mod window;

@@ -70,6 +70,10 @@ pub enum Reason {
     Failures,
     /// The weighted failures in a row reached their threshold.
     ConsecutiveFailures,
+    /// The share of soft failures reached its threshold.
+    SoftFailureRate,
+    /// The number of soft failures in the window reached its threshold.
+    SoftFailures,
     /// A rate limit whose advice was long enough to wait for.
     RateLimited,
     /// Rate limits in a row without advice.
@@ -104,6 +108,8 @@ impl Reason {
             Self::SlowRate => "slow_rate",
             Self::Failures => "failures",
             Self::ConsecutiveFailures => "consecutive_failures",
+            Self::SoftFailureRate => "soft_failure_rate",
+            Self::SoftFailures => "soft_failures",
             Self::RateLimited => "rate_limited",
             Self::RateLimitedInARow => "rate_limited_in_a_row",
             Self::AtOnce => "at_once",
@@ -214,12 +220,16 @@ pub struct Counts {
     pub failed: u64,
     /// Failures among them, each by its weight.
     pub failed_weight: f64,
+    /// Soft failures among them: those of less than full weight, each as one.
+    pub soft: u64,
     /// Slow calls among them.
     pub slow: u64,
     /// Calls that were slow and failed.
     pub slow_failed: u64,
     /// Weighted failures by total, 0 to 1; none below the minimum of calls.
     pub failure_rate: Option<f64>,
+    /// Soft failures by total, 0 to 1, each as one; none below the minimum of calls.
+    pub soft_failure_rate: Option<f64>,
     /// Slow calls by total, 0 to 1; none below the minimum of calls.
     pub slow_rate: Option<f64>,
     /// Calls refused since the state was entered.

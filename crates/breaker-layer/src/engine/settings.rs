@@ -7,6 +7,7 @@ use super::half_open::Decision;
 use super::open_time::OpenTime;
 use super::outcome::Weight;
 use super::report::Mode;
+use super::rules::Rules;
 use super::window::{CountWindow, Sums, TimeWindow, Window};
 
 /// Which past calls are looked at.
@@ -15,7 +16,7 @@ use super::window::{CountWindow, Sums, TimeWindow, Window};
 pub enum Over {
     /// The last so many calls, 1 to 1 000 000; two bytes each.
     Calls(u32),
-    /// The calls of the last span, 1 ms to 24 h, in 1 to 3 600 buckets; 40 bytes each.
+    /// The calls of the last span, 1 ms to 24 h, in 1 to 3 600 buckets; 48 bytes each.
     Time {
         /// How far back.
         span: Duration,
@@ -69,6 +70,20 @@ pub enum Probes {
         /// The good probes that close.
         to_close: u32,
     },
+    /// A canary: one in so many calls is let through, and the others are refused, until enough have ended to
+    /// decide. The first call is let through, then each `one_in`-th after it, so 20 is 5 %. Closes if at least
+    /// a share of them is good, as by [`Ratio`](Self::Ratio).
+    ///
+    /// Takes longer than a few probes in a row, and shows more: how the target does under a part of the load.
+    /// Its lease runs only while one of its calls does, and each of their results starts it again.
+    Canary {
+        /// One in so many, 1 to 1 000 000.
+        one_in: u32,
+        /// How many decide, and no more run at once.
+        calls: u32,
+        /// The share that must be good, 0 to 1.
+        good: f64,
+    },
 }
 
 /// The settings of a circuit. Make them with [`Settings::builder`].
@@ -83,14 +98,7 @@ pub enum Probes {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(super) over: Over,
-    pub(super) min_calls: u64,
-    pub(super) slow_min_calls: u64,
-    /// In millionths, as the next one.
-    pub(super) failure_rate: Option<u64>,
-    pub(super) slow_rate: Option<u64>,
-    /// In thousandths of a failure, as the next one.
-    pub(super) failures: Option<u64>,
-    pub(super) consecutive: Option<u64>,
+    pub(super) rules: Rules,
     pub(super) trip_on: TripOn,
     pub(super) soft_weight: Weight,
     pub(super) slow_after: Option<Duration>,
@@ -120,6 +128,11 @@ impl Settings {
     /// The time above which a call is slow, if there is a slow rule.
     pub fn slow_after(&self) -> Option<Duration> {
         self.slow_after
+    }
+
+    /// Whether half-open takes a share of the calls.
+    pub(crate) fn is_canary(&self) -> bool {
+        self.decision.is_canary()
     }
 
     pub(super) fn window(&self) -> Window {

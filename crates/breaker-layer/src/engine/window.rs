@@ -7,6 +7,8 @@
 pub(super) struct Sample(u16);
 
 const SLOW: u16 = 1 << 15;
+/// The weight of a hard failure.
+const FULL: u64 = 1000;
 
 impl Sample {
     /// `weight` in thousandths, 0 for a call that did not fail.
@@ -17,7 +19,8 @@ impl Sample {
     fn sums(self) -> Sums {
         let weight = u64::from(self.0 & !SLOW);
         let (failed, slow) = (u64::from(weight > 0), u64::from(self.0 & SLOW != 0));
-        Sums { total: 1, failed, weight, slow, slow_failed: failed & slow }
+        let soft = failed & u64::from(weight < FULL);
+        Sums { total: 1, failed, weight, soft, slow, slow_failed: failed & slow }
     }
 }
 
@@ -28,6 +31,8 @@ pub(super) struct Sums {
     pub(super) failed: u64,
     /// In thousandths.
     pub(super) weight: u64,
+    /// Failures of less than full weight.
+    pub(super) soft: u64,
     pub(super) slow: u64,
     pub(super) slow_failed: u64,
 }
@@ -37,6 +42,7 @@ impl Sums {
         self.total += other.total;
         self.failed += other.failed;
         self.weight += other.weight;
+        self.soft += other.soft;
         self.slow += other.slow;
         self.slow_failed += other.slow_failed;
     }
@@ -45,6 +51,7 @@ impl Sums {
         self.total -= other.total;
         self.failed -= other.failed;
         self.weight -= other.weight;
+        self.soft -= other.soft;
         self.slow -= other.slow;
         self.slow_failed -= other.slow_failed;
     }

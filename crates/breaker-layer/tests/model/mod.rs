@@ -10,9 +10,16 @@ use proptest::prelude::*;
 pub(crate) struct Plan {
     over: Over,
     min_calls: u32,
+    soft_min_calls: u32,
+    slow_min_calls: u32,
+    failures_min_calls: u32,
+    consecutive_min_calls: u32,
     failure_rate: Option<f64>,
+    soft_failure_rate: Option<f64>,
     slow_rate: Option<f64>,
+    slow_quantile: Option<f64>,
     failures: Option<u32>,
+    soft_failures: Option<u32>,
     consecutive: Option<u32>,
     trip_on: TripOn,
     slow_after: Option<u64>,
@@ -41,37 +48,58 @@ impl Plan {
             Just(Over::SinceEntered),
         ];
         let probes =
-            (1..6_u32, 1..6_u32, 0..=20_u32, 0..3_u8).prop_map(|(probes, some, good, kind)| match kind {
+            (1..6_u32, 1..6_u32, 0..=20_u32, 0..5_u8).prop_map(|(probes, some, good, kind)| match kind {
                 0 => Probes::Ratio { probes, good: f64::from(good) / 20.0 },
-                1 => Probes::Failures { probes, to_open: some.min(probes) },
+                1 | 2 => Probes::Canary { one_in: some, calls: probes, good: f64::from(good) / 20.0 },
+                3 => Probes::Failures { probes, to_open: some.min(probes) },
                 _ => Probes::Successes { probes, to_close: some.min(probes) },
             });
         let rate = || prop::option::of((1..=20_u32).prop_map(|twentieth| f64::from(twentieth) / 20.0));
-        let rules = (rate(), rate(), prop::option::of(1..6_u32), prop::option::of(1..6_u32));
+        let number = || prop::option::of(1..6_u32);
+        let soft =
+            (prop::option::weighted(0.3, (1..=20_u32).prop_map(|part| f64::from(part) / 20.0)), number());
+        let quantile = prop::option::weighted(0.3, (1..=9_u32).prop_map(|tenth| f64::from(tenth) / 10.0));
+        let rules = (rate(), rate(), number(), number(), soft, quantile);
+        let minima = (0..8_u32, 0..8_u32, 10..20_u32, 0..8_u32, 0..8_u32);
         let slow_after = prop::option::of(500..2_500_u64);
         let open = (0..5_000_u64, 1..4_u64, prop::option::of(prop::collection::vec(0..5_000_u64, 1..4)));
         let mode =
             prop_oneof![4 => Just(Mode::Enforcing), 1 => Just(Mode::Advisory), 1 => Just(Mode::ObserveOnly)];
         let trip_on = prop_oneof![Just(TripOn::AnyOutcome), Just(TripOn::FailureOnly)];
-        let rest = (0..8_u32, 500..8_000_u64, 0..3_u32);
+        let rest = (minima, 500..8_000_u64, 0..3_u32);
         (over, probes, rules, slow_after, open, mode, trip_on, rest).prop_map(
             |(over, probes, rules, slow_after, open, mode, trip_on, rest)| {
-                let (failure_rate, slow_rate, failures, consecutive) = rules;
+                let (failure_rate, slow_rate, failures, consecutive, soft, quantile) = rules;
+                let (soft_failure_rate, soft_failures) = soft;
                 let (open_ms, factor, list) = open;
-                let (min_calls, lease_ms, last_resort) = rest;
-                let slow_rate = slow_rate.filter(|_| slow_after.is_some());
-                let failures = match over {
-                    Over::Calls(size) => failures.map(|failures| failures.min(size)),
-                    _ => failures,
+                let (minima, lease_ms, last_resort) = rest;
+                let (min_calls, soft_min_calls, sees_quantile, failures_min_calls, consecutive_min_calls) =
+                    minima;
+                // the quantile is refused where the window is too small to see it
+                let sees = !matches!(over, Over::Calls(size) if size < 10);
+                let slow_quantile = quantile.filter(|_| slow_after.is_some() && sees);
+                let slow_rate = slow_rate.filter(|_| slow_after.is_some() && slow_quantile.is_none());
+                let slow_min_calls = if slow_quantile.is_some() { sees_quantile } else { min_calls };
+                let at_most = |number: Option<u32>| match over {
+                    Over::Calls(size) => number.map(|number| number.min(size)),
+                    _ => number,
                 };
+                let (failures, soft_failures) = (at_most(failures), at_most(soft_failures));
                 let none = slow_rate.is_none() && failures.is_none() && consecutive.is_none();
                 let failure_rate = if none { failure_rate.or(Some(0.5)) } else { failure_rate };
                 Self {
                     over,
                     min_calls,
+                    soft_min_calls,
+                    slow_min_calls,
+                    failures_min_calls,
+                    consecutive_min_calls,
                     failure_rate,
+                    soft_failure_rate,
                     slow_rate,
+                    slow_quantile,
                     failures,
+                    soft_failures,
                     consecutive,
                     trip_on,
                     slow_after,
@@ -91,12 +119,17 @@ impl Plan {
         let mut builder = Settings::builder()
             .over(self.over)
             .min_calls(self.min_calls)
+            .soft_min_calls(self.soft_min_calls)
+            .slow_min_calls(self.slow_min_calls)
+            .failures_min_calls(self.failures_min_calls)
+            .consecutive_min_calls(self.consecutive_min_calls)
             .failure_rate(self.failure_rate)
+            .soft_failure_rate(self.soft_failure_rate)
             .slow_rate(self.slow_rate)
             .failures(self.failures)
+            .soft_failures(self.soft_failures)
             .consecutive_failures(self.consecutive)
             .trip_on(self.trip_on)
-            .slow_after(self.slow_after.map(Duration::from_millis))
             .soft_alone_may_not_open()
             .open_time(Duration::from_millis(self.open_ms))
             .open_time_factor(self.factor as f64)
@@ -109,6 +142,11 @@ impl Plan {
             .lease(Duration::from_millis(self.lease_ms))
             .last_resort(self.last_resort)
             .mode(self.mode);
+        let limit = self.slow_after.map(Duration::from_millis);
+        builder = match self.slow_quantile.zip(limit) {
+            Some((quantile, limit)) => builder.slow_quantile(quantile, limit),
+            None => builder.slow_after(limit),
+        };
         if let Some(list) = &self.list {
             builder = builder.open_times(list.iter().copied().map(Duration::from_millis));
         }
@@ -153,6 +191,7 @@ pub(crate) struct View {
     total: u64,
     failed: u64,
     thousandths: u64,
+    soft: u64,
     slow: u64,
     slow_failed: u64,
     refused: u64,
@@ -171,6 +210,7 @@ impl View {
             total: counts.total,
             failed: counts.failed,
             thousandths: (counts.failed_weight * 1000.0).round() as u64,
+            soft: counts.soft,
             slow: counts.slow,
             slow_failed: counts.slow_failed,
             refused: counts.refused,
@@ -195,6 +235,8 @@ pub(crate) struct Model {
     streak: u64,
     limited: u32,
     probes: u32,
+    /// Calls that asked since a canary took one; it takes the first.
+    asked: Option<u32>,
     openings: u32,
     failed_half_opens: usize,
     refused: u64,
@@ -222,6 +264,7 @@ impl Model {
             streak: 0,
             limited: 0,
             probes: 0,
+            asked: None,
             openings: 0,
             failed_half_opens: 0,
             refused: 0,
@@ -247,6 +290,7 @@ impl Model {
         self.state = state;
         self.calls.clear();
         (self.streak, self.limited, self.probes, self.refused) = (0, 0, 0, 0);
+        self.asked = None;
         if state != State::Open && state != State::HalfOpen {
             (self.openings, self.failed_half_opens, self.advised_until) = (0, 0, 0);
         }
@@ -262,7 +306,8 @@ impl Model {
 
     fn end_lease(&mut self, now: i64) {
         let good = self.calls.iter().all(|call| call.weight == 0 && !call.slow);
-        let waits = good && !self.calls.is_empty() && self.calls.len() as u64 == u64::from(self.probes);
+        let nobody_runs = self.calls.len() as u64 == u64::from(self.probes);
+        let waits = nobody_runs && (self.one_in().is_some() || good && !self.calls.is_empty());
         if self.state == State::HalfOpen && now.max(0) >= self.lease_until && !waits {
             self.openings = self.openings.max(1);
             self.open_until = self.lease_until + self.open_time();
@@ -277,12 +322,14 @@ impl Model {
             self.enter(State::HalfOpen, now);
             self.lease_until = now + self.plan.lease_ms as i64;
         }
+        let takes = self.state == State::HalfOpen && self.probes < self.all_probes() && self.is_next();
         let left = match self.state {
             State::Closed | State::ObserveOnly => return Ok(self.ticket(Kind::Counted)),
             State::Disabled => return Ok(self.ticket(Kind::Uncounted)),
-            State::HalfOpen if self.probes < self.all_probes() => {
+            State::HalfOpen if takes => {
+                let nobody_runs = self.calls.len() as u64 == u64::from(self.probes);
                 self.probes += 1;
-                if now >= self.lease_until {
+                if now >= self.lease_until || self.one_in().is_some() && nobody_runs {
                     self.lease_until = now + self.plan.lease_ms as i64;
                 }
                 return Ok(self.ticket(Kind::Probe));
@@ -419,36 +466,75 @@ impl Model {
     fn rule_met(&self) -> bool {
         let calls = self.window();
         let weight: u64 = calls.iter().map(|call| call.weight).sum();
-        let (failure, slow) = self.rates();
+        let soft = calls.iter().filter(|call| call.weight > 0 && call.weight < 1000).count() as u64;
+        let [failure, soft_failure, slow] = self.rates();
         // a hair's breadth: here the rates are floating point
         let reached = |rate: Option<f64>, limit: Option<f64>| match (rate, limit) {
             (Some(rate), Some(limit)) => rate > limit - 1e-9,
             _ => false,
         };
-        self.plan.failures.is_some_and(|failures| weight >= u64::from(failures) * 1000)
-            || self.plan.consecutive.is_some_and(|failures| self.streak >= u64::from(failures) * 1000)
-            || reached(failure, self.plan.failure_rate)
-            || reached(slow, self.plan.slow_rate)
+        let plan = &self.plan;
+        let over_quantile = plan.slow_quantile.zip(slow).is_some_and(|(quantile, _)| {
+            // the quantile itself: the time that so many of the calls did not take longer than
+            let mut slow: Vec<_> = calls.iter().map(|call| call.slow).collect();
+            slow.sort_unstable();
+            slow[((quantile * slow.len() as f64 - 1e-9).ceil() as usize).max(1) - 1]
+        });
+        let enough = |least| calls.len() >= self.clamped(least);
+        (enough(plan.failures_min_calls)
+            && (plan.failures.is_some_and(|failures| weight >= u64::from(failures) * 1000)
+                || plan.soft_failures.is_some_and(|failures| soft >= u64::from(failures))))
+            || (enough(plan.consecutive_min_calls)
+                && plan.consecutive.is_some_and(|failures| self.streak >= u64::from(failures) * 1000))
+            || reached(failure, plan.failure_rate)
+            || reached(soft_failure, plan.soft_failure_rate)
+            || reached(slow, plan.slow_rate)
+            || over_quantile
     }
 
-    pub(crate) fn rates(&self) -> (Option<f64>, Option<f64>) {
-        let calls = self.window();
-        let least = match self.plan.over {
-            Over::Calls(size) => self.plan.min_calls.min(size),
-            _ => self.plan.min_calls,
-        };
-        let total = calls.len();
-        let counts = !matches!(self.state, State::ForcedOpen | State::Disabled);
-        if !counts || total < least.max(1) as usize {
-            return (None, None);
+    fn clamped(&self, calls: u32) -> usize {
+        match self.plan.over {
+            Over::Calls(size) => calls.min(size) as usize,
+            _ => calls as usize,
         }
-        let weight: f64 = calls.iter().map(|call| call.weight as f64 / 1000.0).sum();
-        let slow = calls.iter().filter(|call| call.slow).count();
-        (Some(weight / total as f64), Some(slow as f64 / total as f64))
+    }
+
+    /// Of failures by weight, of soft failures, of slow calls.
+    pub(crate) fn rates(&self) -> [Option<f64>; 3] {
+        let calls = self.window();
+        let counts = !matches!(self.state, State::ForcedOpen | State::Disabled);
+        let rate = |least, part: fn(&Call) -> u64| {
+            let enough = counts && calls.len() >= self.clamped(least).max(1);
+            let sum: u64 = calls.iter().map(part).sum();
+            enough.then(|| sum as f64 / calls.len() as f64)
+        };
+        let plan = &self.plan;
+        [
+            rate(plan.min_calls, |call| call.weight).map(|thousandths| thousandths / 1000.0),
+            rate(plan.soft_min_calls, |call| u64::from(call.weight > 0 && call.weight < 1000)),
+            rate(plan.slow_min_calls, |call| u64::from(call.slow)),
+        ]
+    }
+
+    fn one_in(&self) -> Option<u32> {
+        match self.plan.probes {
+            Probes::Canary { one_in, .. } => Some(one_in),
+            _ => None,
+        }
+    }
+
+    /// Whether a canary takes the call that asks: the first, and then one in so many.
+    fn is_next(&mut self) -> bool {
+        let Some(one_in) = self.one_in() else { return true };
+        let asked = self.asked.map_or(one_in, |asked| asked + 1);
+        let is_next = asked >= one_in;
+        self.asked = Some(if is_next { 0 } else { asked });
+        is_next
     }
 
     fn all_probes(&self) -> u32 {
         match self.plan.probes {
+            Probes::Canary { calls, .. } => calls,
             Probes::Ratio { probes, .. }
             | Probes::Failures { probes, .. }
             | Probes::Successes { probes, .. } => probes,
@@ -502,6 +588,8 @@ impl Model {
             self.opens(outcome, hold, now);
         } else if self.passes(to_come) {
             self.enter(State::Closed, now);
+        } else if self.one_in().is_some() {
+            self.lease_until = self.lease_until.max(now + self.plan.lease_ms as i64);
         }
     }
 
@@ -512,13 +600,17 @@ impl Model {
         let weight: u64 = self.calls.iter().map(|call| call.weight).sum::<u64>() + bad * 1000;
         let slow = self.calls.iter().filter(|call| call.slow).count() as u64 + bad;
         let good = match self.plan.probes {
-            Probes::Ratio { good, .. } => 1.0 - weight as f64 / 1000.0 / probes as f64 > good - 1e-9,
+            Probes::Ratio { good, .. } | Probes::Canary { good, .. } => {
+                1.0 - weight as f64 / 1000.0 / probes as f64 > good - 1e-9
+            }
             Probes::Failures { to_open, .. } => failed < u64::from(to_open),
             Probes::Successes { to_close, .. } => probes - failed >= u64::from(to_close),
             _ => unreachable!("no other kind is made"),
         };
-        let too_slow =
-            self.plan.slow_rate.is_some_and(|rate| slow > 0 && slow as f64 > rate * probes as f64 - 1e-9);
+        let share = slow as f64 / probes as f64;
+        let too_slow = slow > 0
+            && (self.plan.slow_rate.is_some_and(|rate| share > rate - 1e-9)
+                || self.plan.slow_quantile.is_some_and(|quantile| share > 1.0 - quantile + 1e-9));
         good && !too_slow
     }
 
@@ -608,6 +700,7 @@ impl Model {
             total: calls.len() as u64,
             failed: count(|call| call.weight > 0),
             thousandths: calls.iter().map(|call| call.weight).sum(),
+            soft: count(|call| call.weight > 0 && call.weight < 1000),
             slow: count(|call| call.slow),
             slow_failed: count(|call| call.slow && call.weight > 0),
             refused: self.refused,
