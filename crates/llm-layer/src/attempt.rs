@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use crate::{Offered, Provider, error::ErrorBody, protocol::Config};
 
 /// The name of this crate in the faults that it originates.
-const LAYER: &str = "llm-layer";
+pub(crate) const LAYER: &str = "llm-layer";
 
 /// One attempt.
 pub(crate) struct Attempt {

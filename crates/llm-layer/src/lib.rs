@@ -90,6 +90,10 @@
 //! A whole response whose body breaks off while it is held becomes an error: the client's own, unwrapped, where
 //! [`Verdict::of_error`](failsoft_core::Verdict::of_error) knows it, else a [`Fault`](failsoft_core::Fault).
 //!
+//! # Prices
+//!
+//! [`price::PriceTable`] turns the tokens in an insight into money, from a price map of yours.
+//!
 //! # Features
 //!
 //! `reqwest-013`: the layer around a `reqwest::Client`. Features add, and never change what is there.
@@ -111,6 +115,7 @@ mod layer;
 mod lens;
 mod offered;
 mod pieces;
+pub mod price;
 mod protocol;
 mod provider;
 mod service;
