@@ -58,6 +58,7 @@ mod builder;
 mod events;
 mod flow;
 mod future;
+pub mod hedge;
 mod layer;
 mod policy;
 mod service;
@@ -66,6 +67,7 @@ pub use self::{
     budget::{Deposit, RetryBudget, RetryBudgetBuilder},
     builder::RetryBuilder,
     future::ResponseFuture,
+    hedge::{Hedge, HedgeBuilder, HedgeLayer},
     layer::RetryLayer,
     service::Retry,
 };

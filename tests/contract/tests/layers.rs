@@ -15,6 +15,14 @@ contract::contract! {
 }
 
 contract::contract! {
+    hedge => |_inner| retry_layer::HedgeLayer::builder()
+        .delay(std::time::Duration::from_secs(60))
+        .replay(failsoft_core::Once)
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
     validate => |_inner| validate_layer::ValidateLayer::builder()
         .json_object()
         .require("/choices/0/message/content")

@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use breaker_layer::BreakerLayer;
 use failsoft_core::{BoxError, ErrorsOnly};
 use fallback_layer::{FallbackLayer, Route};
-use retry_layer::RetryLayer;
+use retry_layer::{HedgeLayer, RetryLayer};
 use tower::{Layer, Service, ServiceBuilder};
 
 const CALLS: u64 = 1_000;
@@ -61,6 +61,16 @@ fn a_closed_breaker_costs_no_allocation_and_no_yield() {
 #[test]
 fn a_retry_with_nothing_to_retry_costs_no_allocation_and_no_yield() {
     free_of_cost("retry", RetryLayer::builder().classify(ErrorsOnly).build().unwrap().layer(Echo));
+}
+
+#[test]
+fn a_hedge_whose_answer_is_there_at_once_costs_no_allocation_and_no_yield() {
+    let builder = || HedgeLayer::builder().classify(ErrorsOnly);
+    free_of_cost(
+        "hedge by a fixed delay",
+        builder().delay(std::time::Duration::ZERO).build().unwrap().layer(Echo),
+    );
+    free_of_cost("hedge by a quantile", builder().min_calls(20).build().unwrap().layer(Echo));
 }
 
 #[test]

@@ -1,0 +1,337 @@
+//! One call's attempts beside each other: when another begins, which of them wins, and what is told of it.
+
+use std::{
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use failsoft_core::{
+    Attempt, BoxError, Call, Classify, Fault, Next, Replay, Step, TakenRetry, Usage, Verdict,
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower_service::Service;
+
+use super::{
+    events,
+    policy::{Shared, ends_all},
+};
+use crate::policy::LAYER;
+
+pub(super) struct Race<S: Service<Req>, Req, C, R: Replay<Req>> {
+    shared: Arc<Shared<C, R>>,
+    /// What the next hedge needs; `None` where there will be none.
+    spare: Option<Spare<S, R::Kept>>,
+    /// When the first attempt was first seen to wait; the clock is read where somebody needs it.
+    began: Option<Instant>,
+    /// How the first attempt ended, if that was before the others.
+    first: Option<Lap>,
+    hedges: Vec<Hedged<S::Future>>,
+    /// A failure that came while others still ran, for the case that those are only refused.
+    failed: Option<Failed>,
+    target: Option<Arc<str>>,
+}
+
+/// What a further attempt is made of.
+pub(super) struct Spare<S, K> {
+    inner: S,
+    kept: Option<K>,
+    delay: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The delay is over, and the service is not ready yet.
+    readying: bool,
+}
+
+/// An attempt after the first. Boxed, because it begins only now and then, and the future of a call that is not hedged is half
+/// the size without a place for it.
+struct Hedged<F> {
+    /// `None` when it is over.
+    future: Option<Pin<Box<F>>>,
+    call: Call,
+    began: Instant,
+    end: Option<Lap>,
+    /// Its place among the attempts that the call may have.
+    taken: Option<TakenRetry>,
+}
+
+#[derive(Clone, Copy)]
+struct Lap {
+    verdict: Verdict,
+    took: Duration,
+}
+
+/// An error as it came; of a response, what it meant.
+struct Failed {
+    verdict: Verdict,
+    outcome: Result<Option<u16>, BoxError>,
+}
+
+/// Which attempt it is: the hedges are counted from zero.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Which {
+    First,
+    Hedge(usize),
+}
+
+type Outcome<S, Req> = Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>;
+
+impl<S, K> Spare<S, K> {
+    pub(super) const fn new(inner: S, kept: K, delay: Duration) -> Self {
+        Self { inner, kept: Some(kept), delay, timer: None, readying: false }
+    }
+}
+
+impl<S, Req, C, R> Race<S, Req, C, R>
+where
+    S: Service<Req, Error: Into<BoxError>>,
+    C: Classify<S::Response>,
+    R: Replay<Req>,
+{
+    pub(super) const fn new(shared: Arc<Shared<C, R>>, spare: Option<Spare<S, R::Kept>>) -> Self {
+        Self { shared, spare, began: None, first: None, hedges: Vec::new(), failed: None, target: None }
+    }
+
+    /// The next hedge that has an outcome.
+    pub(super) fn poll_hedges(&mut self, cx: &mut Context<'_>) -> Option<(Which, Outcome<S, Req>)> {
+        self.hedges.iter_mut().enumerate().find_map(|(i, hedge)| {
+            let future = hedge.future.as_mut()?;
+            let Poll::Ready(outcome) = hedge.call.enter(|| future.as_mut().poll(cx)) else { return None };
+            hedge.call.enter(|| hedge.future = None);
+            Some((Which::Hedge(i), outcome))
+        })
+    }
+
+    /// An attempt has an outcome. It is the call's if it is good, if it tells that of the others, or if no other attempt is
+    /// left that it could wait for.
+    pub(super) fn ended(
+        &mut self,
+        which: Which,
+        first_runs: bool,
+        outcome: Outcome<S, Req>,
+    ) -> Option<Result<S::Response, BoxError>> {
+        let (outcome, verdict) = self.judge(outcome);
+        if verdict.is_success() && self.hedges.is_empty() {
+            // The way of most calls.
+            if self.shared.measures() {
+                self.shared.record(self.began.map_or(Duration::ZERO, |began| began.elapsed()));
+            }
+            self.shared.on_success();
+            return Some(outcome);
+        }
+        self.shared.hear(&verdict);
+        if self.hedges.is_empty() {
+            return Some(outcome);
+        }
+        let now = Instant::now();
+        self.note(which, verdict, now);
+        if verdict.is_success() {
+            return Some(self.won(which, verdict, outcome, first_runs, now));
+        }
+        if verdict.class().is_denied() {
+            // A refusal of ours is no attempt, and the next would be refused as well.
+            self.spare = None;
+            if let Which::Hedge(i) = which {
+                let taken = self.hedges.get_mut(i).and_then(|hedge| hedge.taken.take());
+                taken.into_iter().for_each(TakenRetry::give_back);
+            }
+        }
+        let runs = first_runs || self.hedges.iter().any(|hedge| hedge.future.is_some());
+        if runs && !ends_all(&verdict) {
+            // The others may still be good. A response goes now, and with it the connection that it may hold.
+            if self.failed.is_none() || !verdict.class().is_denied() {
+                let outcome = outcome.map(|response| self.shared.classify.status_code(&response));
+                self.failed = Some(Failed { verdict, outcome });
+            }
+            return None;
+        }
+        self.tell(which, now);
+        Some(self.lost(verdict, outcome))
+    }
+
+    fn judge(&self, outcome: Outcome<S, Req>) -> (Result<S::Response, BoxError>, Verdict) {
+        match outcome {
+            Ok(response) => {
+                let verdict = match self.shared.classify.response(&response) {
+                    Step::Now(verdict) => verdict,
+                    // What comes after the head is passed on: it cannot be taken back.
+                    Step::AtEnd(_) => Verdict::SUCCESS,
+                };
+                (Ok(response), verdict)
+            }
+            Err(error) => {
+                let error = error.into();
+                let verdict = self.shared.classify.error(&*error);
+                (Err(error), verdict)
+            }
+        }
+    }
+
+    fn note(&mut self, which: Which, verdict: Verdict, now: Instant) {
+        match which {
+            Which::First => {
+                let took = self.began.map_or(Duration::ZERO, |began| now - began);
+                self.first = Some(Lap { verdict, took });
+            }
+            Which::Hedge(i) => {
+                if let Some(hedge) = self.hedges.get_mut(i) {
+                    hedge.end = Some(Lap { verdict, took: now - hedge.began });
+                }
+            }
+        }
+    }
+
+    fn won(
+        &mut self,
+        which: Which,
+        verdict: Verdict,
+        outcome: Result<S::Response, BoxError>,
+        first_runs: bool,
+        now: Instant,
+    ) -> Result<S::Response, BoxError> {
+        // How long the first would have taken nobody knows: at least so long.
+        if which == Which::First || first_runs {
+            self.shared.record(self.began.map_or(Duration::ZERO, |began| now - began));
+        }
+        self.shared.on_success();
+        events::won(self.target.as_deref(), &verdict, which);
+        self.tell(which, now);
+        outcome
+    }
+
+    /// No attempt was good: the outcome of the last, unless that is only a refusal of ours after the target's own word.
+    fn lost(
+        &mut self,
+        verdict: Verdict,
+        outcome: Result<S::Response, BoxError>,
+    ) -> Result<S::Response, BoxError> {
+        events::lost(self.target.as_deref(), &verdict, self.hedges.len());
+        let Some(failed) = self.failed.take().filter(|_| verdict.class().is_denied()) else { return outcome };
+        let status = failed.outcome?;
+        let fault = Fault::with_verdict(failed.verdict, LAYER)
+            .with_target_if(self.target.clone())
+            .with_message("the answer was let go while another attempt ran");
+        Err(match status {
+            Some(status) => fault.with_status(status).into(),
+            None => fault.into(),
+        })
+    }
+
+    /// Drops what still runs, each in its own scope, and writes all attempts into the trail.
+    fn tell(&mut self, which: Which, now: Instant) {
+        self.spare = None;
+        let hedges = mem::take(&mut self.hedges);
+        let first_took = self.began.map_or(Duration::ZERO, |began| now - began);
+        let first = self.first.unwrap_or(Lap { verdict: Verdict::CANCELLED, took: first_took });
+        let mut began = self.began;
+        let mut before = (Which::First, first, None);
+        for (i, mut hedge) in hedges.into_iter().enumerate() {
+            hedge.call.enter(|| hedge.future = None);
+            let delay = began.map(|began| hedge.began - began);
+            self.record(before, which, Some(delay.unwrap_or_default()));
+            began = Some(hedge.began);
+            let end = hedge.end.unwrap_or(Lap { verdict: Verdict::CANCELLED, took: now - hedge.began });
+            before = (Which::Hedge(i), end, Some(hedge.call.usage()));
+        }
+        self.record(before, which, None);
+    }
+
+    /// `delay`: after how long another attempt followed.
+    fn record(&self, (this, lap, usage): (Which, Lap, Option<Usage>), last: Which, delay: Option<Duration>) {
+        let next = match (this == last, delay) {
+            (true, _) if lap.verdict.is_success() => Next::Answered,
+            (true, _) => Next::Final,
+            (false, Some(_)) => Next::Hedge,
+            (false, None) => Next::Overtaken,
+        };
+        let mut attempt =
+            Attempt::new(LAYER, lap.verdict).on(self.target.clone()).then(next).with_took(lap.took);
+        attempt.delay = delay.filter(|_| next == Next::Hedge);
+        attempt.usage = usage.filter(|usage| !usage.is_unknown());
+        Call::record(attempt);
+    }
+
+    /// Waits until another attempt begins. `Ready` when one has; it has not been polled then.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.began.is_none() && (self.spare.is_some() || self.shared.measures()) {
+            self.began = Some(Instant::now());
+        }
+        let (Some(spare), Some(began)) = (&mut self.spare, self.began) else { return Poll::Pending };
+        if !spare.readying {
+            let since = self.hedges.last().map_or(began, |hedge| hedge.began);
+            let Some(at) = since.checked_add(spare.delay) else {
+                self.spare = None;
+                return Poll::Pending;
+            };
+            ready!(spare.timer.get_or_insert_with(|| Box::pin(sleep_until(at))).as_mut().poll(cx));
+            spare.timer = None;
+            spare.readying = true;
+            if let Some(why) = self.shared.suppressed(Instant::now(), Call::current_deadline()) {
+                return self.no_more(why);
+            }
+        }
+        match ready!(spare.inner.poll_ready(cx)) {
+            Ok(()) => match self.hedge() {
+                Ok(()) => Poll::Ready(()),
+                Err(why) => self.no_more(why),
+            },
+            Err(_) => self.no_more(Next::NotReady),
+        }
+    }
+
+    /// Begins another attempt on a service that is ready, or says why there is none.
+    fn hedge(&mut self) -> Result<(), Next> {
+        let Shared { policy, replay, .. } = &*self.shared;
+        let begun = u32::try_from(self.hedges.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let last = begun >= policy.max_hedges;
+        let spare = self.spare.as_mut().ok_or(Next::AttemptsSpent)?;
+        let request = replay.again(&mut spare.kept, last).ok_or(Next::NotRepeatable)?;
+        let mut taken = Call::take_retry().ok_or(Next::AttemptsSpent)?;
+        if !self.shared.try_withdraw() {
+            return Err(Next::BudgetEmpty);
+        }
+        if self.target.is_none() {
+            self.target = policy.target.clone().or_else(|| replay.target(&request));
+        }
+        let call = Call::begin();
+        let future = Some(Box::pin(call.enter(|| spare.inner.call(request))));
+        taken.sent();
+        spare.readying = false;
+        let began = Instant::now();
+        self.hedges.push(Hedged { future, call, began, end: None, taken: Some(taken) });
+        events::begun(
+            self.target.as_deref(),
+            begun,
+            self.began.map_or(Duration::ZERO, |first| began - first),
+        );
+        if last {
+            self.spare = None;
+        }
+        Ok(())
+    }
+
+    /// There will be no further attempt: lets the copy of the request go, and the readiness with its service.
+    fn no_more(&mut self, why: Next) -> Poll<()> {
+        events::suppressed(self.shared.policy.target.as_deref(), why);
+        self.spare = None;
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use failsoft_core::{Class, SoftKind};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_said_of_the_request_itself_ends_all_attempts() {
+        for class in [Class::Invalid, Class::Auth, Class::Quota, Class::ContextLength, Class::Refused] {
+            assert!(ends_all(&Verdict::of(class)), "{class}");
+        }
+        for class in [Class::Transient, Class::Overloaded, Class::RateLimited, Class::Soft(SoftKind::Empty)] {
+            assert!(!ends_all(&Verdict::of(class)), "{class}");
+        }
+    }
+}
