@@ -47,6 +47,7 @@ where
 {
     type Output = Result<<C::Judge as Watch<Res>>::Out<Ticket>, BoxError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let future = match this.state.project() {

@@ -15,8 +15,8 @@ use crate::{Circuit, ResponseFuture, Ticket};
 /// A service behind a circuit breaker; made by [`BreakerLayer`](crate::BreakerLayer).
 ///
 /// While the circuit refuses, it is ready at once, without asking the inner service, and the call fails with
-/// a [`Fault`](failsoft_core::Fault) of [`Class::Denied`](failsoft_core::Class::Denied). `poll_ready` never fails for that: an error there would end the service
-/// for good.
+/// a [`Fault`](failsoft_core::Fault) of [`Class::Denied`](failsoft_core::Class::Denied). `poll_ready` never fails
+/// for that: an error there would end the service for good.
 pub struct Breaker<S, C = ByResponse> {
     inner: S,
     circuit: Circuit,
@@ -65,9 +65,14 @@ impl<S, C> Breaker<S, C> {
         self.inner
     }
 
+    /// Nothing was asked, nothing is waited for, and the circuit is closed: there is nothing to decide.
+    #[inline]
+    fn is_plainly_closed(&self) -> bool {
+        self.wait.is_none() && matches!(self.asked, Asked::Nothing) && self.circuit.engine().is_closed()
+    }
+
     /// Whether a call would be refused now. One marked as a last resort is let through to the call, unless
     /// forced open.
-    #[inline]
     fn would_refuse(&self) -> Option<Refusal> {
         let refusal = self.circuit.engine().would_refuse(Instant::now)?;
         let last_resort = refusal.state != State::ForcedOpen && Call::is_marked(Mark::LastResort);
@@ -99,6 +104,22 @@ impl<S: Clone, C> Breaker<S, C> {
         if std::mem::take(&mut self.polled) {
             self.inner = self.inner.clone();
         }
+    }
+
+    /// What the circuit says where it is not plainly closed: whether the inner service is asked next. If not, the
+    /// call will be refused, or this waits.
+    #[cold]
+    fn poll_admitted(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.wait.is_some() {
+            return self.poll_admission(cx).is_ready();
+        }
+        if matches!(self.asked, Asked::Refused(_)) {
+            return false;
+        }
+        let Some(refusal) = self.would_refuse() else { return true };
+        self.release();
+        self.asked = Asked::Refused(refusal);
+        false
     }
 
     /// Pending until the circuit admits; then holds what it admitted.
@@ -137,20 +158,11 @@ where
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if self.wait.is_some() {
-            ready!(self.poll_admission(cx));
-        } else {
-            if matches!(self.asked, Asked::Refused(_)) {
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(refusal) = self.would_refuse() {
-                self.release();
-                self.asked = Asked::Refused(refusal);
-                return Poll::Ready(Ok(()));
-            }
+        if self.is_plainly_closed() || self.poll_admitted(cx) {
+            self.polled = true;
+            return self.inner.poll_ready(cx).map_err(Into::into);
         }
-        self.polled = true;
-        self.inner.poll_ready(cx).map_err(Into::into)
+        if self.wait.is_some() { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The guard of one call: it moves from `call` into the future and then into the body, and settles once.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -135,9 +136,11 @@ impl<'a> Starting<'a> {
     }
 
     #[inline]
-    pub(crate) fn ticket(mut self) -> Ticket {
-        let (permit, time) = (self.permit.take(), self.time);
-        Ticket { circuit: self.circuit.clone(), permit, time, content_seen: false, working: false }
+    pub(crate) fn ticket(self) -> Ticket {
+        // it holds nothing but the permit, which goes on: dropping the rest would be code for nothing
+        let mut this = ManuallyDrop::new(self);
+        let (permit, time) = (this.permit.take(), this.time);
+        Ticket { circuit: this.circuit.clone(), permit, time, content_seen: false, working: false }
     }
 }
 

@@ -87,6 +87,8 @@ pub struct Engine {
     lease_until: AtomicU64,
     refused: AtomicU64,
     slow_after: Duration,
+    /// Whether there is a `slow_after`: one byte to look at on every call.
+    times_calls: bool,
     epoch: Instant,
     settings: Arc<Settings>,
     inner: Mutex<Inner>,
@@ -155,6 +157,7 @@ impl Engine {
             lease_until: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slow_after: settings.slow_after.unwrap_or(Duration::MAX),
+            times_calls: settings.slow_after.is_some(),
             epoch,
             inner: Mutex::new(Inner::new(&settings)),
             settings,
@@ -169,7 +172,7 @@ impl Engine {
     /// Whether it needs to know how long a call took. If not, nobody has to read a clock for it.
     #[inline]
     pub fn times_calls(&self) -> bool {
-        self.slow_after != Duration::MAX
+        self.times_calls
     }
 
     /// Asks to make a call.
@@ -340,6 +343,12 @@ impl Engine {
     #[inline]
     fn load(&self) -> Word {
         Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Whether a call is let through for sure: one load.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.load().state(), State::Closed | State::ObserveOnly)
     }
 
     /// The permit of a call through a closed circuit: one load. None where there is more to ask.
