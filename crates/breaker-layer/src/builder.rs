@@ -105,8 +105,8 @@ impl<C, K> BreakerBuilder<C, K> {
     }
 
     /// Changes what one class does to the circuit. Default: the table of the [crate](crate#what-counts).
-    /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral. Not
-    /// for success and denials.
+    /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral, and so
+    /// does a call that was dropped after its first content. Not for success and denials.
     pub fn on(mut self, class: Class, row: Row) -> Self {
         self.circuit.rows.push((class, row));
         self

@@ -77,7 +77,7 @@ impl Ticket {
     #[cold]
     fn dropped(&mut self) {
         let verdict = if self.working { Verdict::of(Class::Unknown) } else { Verdict::CANCELLED };
-        self.book(&verdict);
+        self.settle_else(&verdict);
     }
 }
 

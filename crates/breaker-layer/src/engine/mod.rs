@@ -259,7 +259,8 @@ impl Engine {
         self.settle_under_lock(&permit, outcome, slow, &now)
     }
 
-    /// Content of a probe arrived: the lease of its half-open period starts again. Nothing for other permits.
+    /// Content of a probe arrived: the lease of its half-open period starts again. Keepalives are not content.
+    /// Nothing for other permits, but that last-resort slots have a lease of the same kind.
     pub fn renew(&self, permit: &Permit, now: impl Fn() -> Instant) -> Changes {
         if !matches!(permit.kind(), Kind::Probe | Kind::LastResort) {
             return Changes::default();
