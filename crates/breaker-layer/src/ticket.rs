@@ -64,7 +64,8 @@ impl Ticket {
     fn book(&mut self, verdict: &Verdict) -> bool {
         let outcome = self.circuit.table().outcome(verdict, self.content_seen);
         let took = self.took();
-        self.permit.take().is_some_and(|permit| self.circuit.settle(permit, outcome, took))
+        let class = verdict.class();
+        self.permit.take().is_some_and(|permit| self.circuit.settle(permit, class, outcome, took))
     }
 
     #[inline(never)]
@@ -97,6 +98,7 @@ impl Guard for Ticket {
         let Some(permit) = &self.permit else { return };
         if verdict.is_success() && self.time.is_none() && self.circuit.engine().is_clean_for(permit) {
             self.permit = None;
+            self.circuit.succeeded();
         } else {
             self.settle_else(&verdict);
         }
