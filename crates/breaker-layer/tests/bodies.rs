@@ -125,6 +125,7 @@ async fn a_stream_that_breaks_half_way_is_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn late_first_content_is_slow_however_quick_the_head_was() {
+    // C36: slow calls were measured by another clock; here it stands still but for the test
     let layer = touchy().build().unwrap();
     let body = answer(&layer, &[Then::Data(5 * SECOND)]).await;
     body.collect().await.unwrap();

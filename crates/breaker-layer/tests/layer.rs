@@ -251,6 +251,7 @@ async fn a_callers_own_short_deadline_says_nothing_of_the_target() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_inside_is_a_failure() {
+    // C39: hung calls never opened it
     let layer = touchy().build().unwrap();
     let hung = tower::service_fn(|()| std::future::pending::<Result<(), BoxError>>());
     let service = ServiceBuilder::new().layer(layer.clone()).timeout(SECOND).service(hung);

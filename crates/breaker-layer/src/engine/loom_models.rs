@@ -11,13 +11,17 @@ use tokio::time::Instant;
 use super::{Engine, Outcome, Over, Probes, Settings, State};
 
 fn engine(start: Instant, probes: u32) -> Arc<Engine> {
+    with(start, Probes::Successes { probes, to_close: probes })
+}
+
+fn with(start: Instant, probes: Probes) -> Arc<Engine> {
     let settings = Settings::builder()
         .over(Over::Calls(2))
         .min_calls(2)
         .failure_rate(1.0)
         .soft_alone_may_not_open()
         .open_time(Duration::from_secs(1))
-        .probes(Probes::Successes { probes, to_close: probes })
+        .probes(probes)
         .jitter(0.0)
         .seed(1)
         .build()
@@ -128,6 +132,46 @@ fn a_probe_given_back_while_another_is_asked_for_is_never_two() {
         let next = engine.acquire(|| start).admission;
         assert!(got.is_ok() != next.is_ok(), "the slot is there once");
         assert_eq!(engine.snapshot(start).0.probes, 1);
+    });
+}
+
+#[test]
+fn of_three_callers_a_canary_of_one_in_two_takes_two() {
+    check(|start| {
+        let engine = with(start, Probes::Canary { one_in: 2, calls: 3, good: 1.0 });
+        let _ = engine.open(None, start);
+        let later = start + Duration::from_secs(1);
+        let ask = move |engine: &Engine| u32::from(engine.acquire(|| later).admission.is_ok());
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || ask(&engine) + ask(&engine)
+        });
+        let admitted = ask(&engine) + other.join().unwrap();
+        assert_eq!((admitted, engine.snapshot(later).0.probes), (2, 2));
+    });
+}
+
+#[test]
+fn a_good_last_resort_call_and_the_first_probe_leave_one_state() {
+    check(|start| {
+        let engine = engine(start, 1);
+        for _ in 0..2 {
+            let permit = engine.acquire(|| start).admission.unwrap();
+            let _ = engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start);
+        }
+        let later = start + Duration::from_secs(1);
+        let last_resort = engine.acquire_as_last_resort(|| start).admission.unwrap();
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || {
+                let permit = engine.acquire(|| later).admission.ok();
+                permit.map(|permit| permit.is_probe())
+            }
+        });
+        let closed = !engine.settle(last_resort, Outcome::Success, Duration::ZERO, || start).is_empty();
+        // closed before the caller came, who then is no probe; or half-open, and too late to decide
+        assert_eq!(other.join().unwrap(), Some(!closed));
+        assert_eq!(engine.state(), if closed { State::Closed } else { State::HalfOpen });
     });
 }
 

@@ -48,7 +48,8 @@ pub enum TripOn {
 #[non_exhaustive]
 pub enum Probes {
     /// Closes if at least this share of the probes is good (0 to 1). The default: 85 % of 3. Soft failures
-    /// weigh less, so one of three leaves 80 % good. Slow probes open from the share that opens a closed
+    /// weigh less, so one of three leaves 80 % good. It is decided as soon as it is certain: of 3, the first
+    /// failure opens again, and the others are not made. Slow probes open from the share that opens a closed
     /// circuit, if there is a slow rule.
     Ratio {
         /// How many.

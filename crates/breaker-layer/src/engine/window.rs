@@ -233,6 +233,40 @@ mod tests {
     }
 
     #[test]
+    fn a_million_calls_take_no_more_memory_than_one() {
+        // P2: memory without bound, and a scan of it under the lock at each call
+        let mut count = CountWindow::new(100);
+        let mut time = TimeWindow::new(1000, 10);
+        for call in 0..1_000_000 {
+            count.record(fail());
+            time.record(fail(), call / 1000);
+        }
+        assert_eq!((count.samples.capacity(), time.buckets.len()), (100, 10));
+        assert_eq!((count.sums.total, time.sums.total), (100, 1_000_000));
+    }
+
+    #[test]
+    fn sums_equal_a_recount_after_any_schedule() {
+        // C32
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut count, mut time) = (CountWindow::new(17), TimeWindow::new(1000, 7));
+        let mut now = 0;
+        for _ in 0..20_000 {
+            now += random.u64(0..300) * random.u64(0..4) * random.u64(0..4);
+            let sample = Sample::new([0, 0, 1000, 600, 1][random.usize(0..5)], random.bool());
+            count.record(sample);
+            time.record(sample, now.saturating_sub(random.u64(0..3_000)));
+            let mut recount = Sums::default();
+            count.samples.iter().for_each(|sample| recount.record(*sample));
+            assert_eq!(count.sums, recount);
+            let mut recount = Sums::default();
+            time.buckets.iter().for_each(|bucket| recount.add(*bucket));
+            assert_eq!(time.sums, recount);
+        }
+        assert!(time.sums.soft > 0 && time.sums.slow_failed > 0);
+    }
+
+    #[test]
     fn a_window_of_one_works_in_both_kinds() {
         // C33
         let mut count = CountWindow::new(1);
