@@ -229,13 +229,20 @@ impl Circuit {
         self.0.meters.success(self);
     }
 
-    /// Whether this outcome opened it.
-    pub(crate) fn settle(&self, permit: Permit, class: Class, outcome: Outcome, took: Duration) -> bool {
+    /// Whether this outcome opened it. `now` is what [`nanos`](Self::nanos) said, if it was just asked.
+    pub(crate) fn settle(
+        &self,
+        permit: Permit,
+        class: Class,
+        outcome: Outcome,
+        slow: bool,
+        now: Option<NonZeroU64>,
+    ) -> bool {
         let engine = &self.0.engine;
-        let slow = engine.settings().slow_after().is_some_and(|limit| took > limit);
         let probe =
             permit.is_probe().then(|| events::probe_result(outcome, slow, engine.is_current(&permit)));
-        let changes = engine.settle(permit, outcome, took, Instant::now);
+        let now = || now.map_or_else(|| engine.nanos(Instant::now()), |now| now.get() - 1);
+        let changes = engine.settle_at(permit, outcome, slow, now);
         if !class.is_denied() {
             events::outcome(self.name(), class, outcome, slow);
             self.0.meters.outcome(self, class, outcome, slow);

@@ -186,3 +186,35 @@ fn totals_equal_a_recount() {
     let counts = engine.snapshot(start).0.counts;
     assert_eq!((counts.total, counts.failed), (40_000, 10_000));
 }
+
+#[test]
+fn totals_equal_a_recount_also_of_successes_that_are_counted_without_the_lock() {
+    let start = Instant::now();
+    let settings = Settings::builder()
+        .over(Over::Time { span: Duration::from_secs(60), buckets: 10 })
+        .failure_rate(1.0)
+        .soft_alone_may_not_open();
+    let engine = Engine::new(settings.build().unwrap(), start);
+    let gate = Barrier::new(5);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                gate.wait();
+                for call in 0..10_000_u32 {
+                    let permit = engine.acquire(|| start).admission.unwrap();
+                    // a bucket of time for every 1000 calls, and failures in two of them
+                    let now = start + Duration::from_secs(6) * (call / 1_000);
+                    let outcome = if call % 4_000 == 3_999 { Outcome::FAILURE } else { Outcome::Success };
+                    assert!(engine.settle(permit, outcome, Duration::ZERO, || now).is_empty());
+                }
+            });
+        }
+        scope.spawn(|| {
+            gate.wait();
+            // a reader in between takes nothing away
+            (0..1_000).for_each(|_| drop(engine.snapshot(start)));
+        });
+    });
+    let counts = engine.snapshot(start + Duration::from_secs(54)).0.counts;
+    assert_eq!((counts.total, counts.failed), (40_000, 8));
+}

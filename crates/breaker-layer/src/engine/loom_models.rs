@@ -189,3 +189,90 @@ fn an_outcome_and_a_reset_leave_nothing_of_before() {
         assert_eq!(engine.snapshot(start).0.counts.total, 0);
     });
 }
+
+/// Where successes are only counted, until a rule could be met by one.
+fn since_entered(start: Instant) -> Arc<Engine> {
+    let settings = Settings::builder()
+        .over(Over::SinceEntered)
+        .min_calls(3)
+        .failure_rate(0.3)
+        .jitter(0.0)
+        .seed(1)
+        .build()
+        .unwrap();
+    let engine = Arc::new(Engine::new(settings, start));
+    settle(&engine, Outcome::Success, start);
+    engine
+}
+
+fn settle(engine: &Engine, outcome: Outcome, now: Instant) {
+    let permit = engine.acquire(|| now).admission.unwrap();
+    let _ = engine.settle(permit, outcome, Duration::ZERO, || now);
+}
+
+#[test]
+fn successes_that_are_only_counted_and_a_reader_leave_exact_counts() {
+    check(|start| {
+        let engine = since_entered(start);
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || (0..2).for_each(|_| settle(&engine, Outcome::Success, start))
+        });
+        settle(&engine, Outcome::Success, start);
+        let seen = engine.snapshot(start).0.counts.total;
+        assert!((2..=4).contains(&seen), "its own are there at once");
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        assert_eq!(engine.snapshot(start).0.counts.total, 5);
+    });
+}
+
+#[test]
+fn a_success_that_meets_a_rule_meets_it_at_once_whoever_fails_meanwhile() {
+    check(|start| {
+        let engine = since_entered(start);
+        let permits =
+            (engine.acquire(|| start).admission.unwrap(), engine.acquire(|| start).admission.unwrap());
+        let other = thread::spawn({
+            let (engine, permit) = (engine.clone(), permits.0);
+            move || drop(engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start))
+        });
+        let _ = engine.settle(permits.1, Outcome::Success, Duration::ZERO, || start);
+        other.join().unwrap();
+        assert_eq!(engine.state(), State::Open, "one of three, in either order");
+    });
+}
+
+#[test]
+fn a_success_that_is_only_counted_and_a_reset_leave_nothing_of_before() {
+    check(|start| {
+        let engine = since_entered(start);
+        let permit = engine.acquire(|| start).admission.unwrap();
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || drop(engine.settle(permit, Outcome::Success, Duration::ZERO, || start))
+        });
+        let _ = engine.reset(start);
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        assert_eq!(engine.snapshot(start).0.counts.total, 1);
+    });
+}
+
+#[test]
+fn a_failure_among_successes_that_are_only_counted_keeps_its_place() {
+    check(|start| {
+        let engine = engine(start, 1);
+        // full, and not of successes alone
+        settle(&engine, Outcome::FAILURE, start);
+        settle(&engine, Outcome::Success, start);
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || settle(&engine, Outcome::FAILURE, start)
+        });
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        let counts = engine.snapshot(start).0.counts;
+        assert_eq!((counts.total, counts.failed), (2, 1));
+    });
+}
