@@ -66,13 +66,16 @@ mod events;
 mod flow;
 mod future;
 pub mod hedge;
+mod holds;
+mod keys;
 mod layer;
+mod more;
 mod policy;
 pub mod reflect;
 mod service;
 
 pub use self::{
-    budget::{Deposit, RetryBudget, RetryBudgetBuilder},
+    budget::{Deposit, RetryBudget, RetryBudgetBuilder, Withdrawal},
     builder::RetryBuilder,
     future::ResponseFuture,
     hedge::{Hedge, HedgeBuilder, HedgeLayer},
