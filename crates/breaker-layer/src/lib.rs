@@ -39,7 +39,11 @@
 //! | to | look at |
 //! |---|---|
 //! | put a breaker around a service | [`BreakerLayer`], [`BreakerBuilder`] |
+//! | start from numbers that fit a model, a tool, a database | [`presets`] |
+//! | give each host, model, tool or tenant a circuit | [`BreakerBuilder::key_fn`], [`KeyedBreakerLayer`], [`Circuits`] |
 //! | watch and steer it | [`Circuit`] |
+//! | see all circuits of a process, for a health endpoint | [`Registry`] |
+//! | count what happens | [`metrics`] |
 //! | say what counts as a failure | [`BreakerBuilder::classify`], [`BreakerBuilder::on`] |
 //! | use it without tower | [`engine`] |
 //!
@@ -77,6 +81,7 @@ mod keyed;
 mod layer;
 mod listeners;
 pub mod metrics;
+pub mod presets;
 mod registry;
 #[cfg(feature = "serde")]
 mod serialize;

@@ -45,6 +45,9 @@ pub const STATE: &str = "failsoft_breaker_state";
 /// Gauge: weighted failures by calls of the window, 0 to 1; NaN below the minimum of calls.
 pub const FAILURE_RATE: &str = "failsoft_breaker_failure_rate";
 
+/// Gauge: soft failures, each as one, by calls of the window, 0 to 1; NaN below the minimum of calls.
+pub const SOFT_FAILURE_RATE: &str = "failsoft_breaker_soft_failure_rate";
+
 /// Gauge: slow calls by calls of the window, 0 to 1; NaN below the minimum of calls.
 pub const SLOW_RATE: &str = "failsoft_breaker_slow_rate";
 
@@ -70,7 +73,7 @@ pub const KEYS_EVICTED: &str = "failsoft_breaker_keys_evicted_total";
 pub const KEYS_OVERFLOWED: &str = "failsoft_breaker_keys_overflowed_total";
 
 /// All of the names.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     OUTCOMES,
     SLOW,
     REFUSED,
@@ -78,6 +81,7 @@ pub const NAMES: [&str; 15] = [
     TRANSITIONS,
     STATE,
     FAILURE_RATE,
+    SOFT_FAILURE_RATE,
     SLOW_RATE,
     CONSECUTIVE_OPENINGS,
     TIME_IN_STATE,

@@ -102,6 +102,8 @@ pub const MAX_LISTED: usize = 100;
 ///   "failed": 0,
 ///   "failed_weight": 0.0,
 ///   "failure_rate": null,
+///   "soft": 0,
+///   "soft_failure_rate": null,
 ///   "slow": 0,
 ///   "slow_failed": 0,
 ///   "slow_rate": null,

@@ -68,6 +68,8 @@ fn fields<M: SerializeMap>(snapshot: &Snapshot, map: &mut M) -> Result<(), M::Er
     map.serialize_entry("failed", &counts.failed)?;
     map.serialize_entry("failed_weight", &counts.failed_weight)?;
     map.serialize_entry("failure_rate", &counts.failure_rate)?;
+    map.serialize_entry("soft", &counts.soft)?;
+    map.serialize_entry("soft_failure_rate", &counts.soft_failure_rate)?;
     map.serialize_entry("slow", &counts.slow)?;
     map.serialize_entry("slow_failed", &counts.slow_failed)?;
     map.serialize_entry("slow_rate", &counts.slow_rate)?;

@@ -145,6 +145,7 @@ fn outcomes_have_their_class_their_weight_and_what_they_did() {
         assert_eq!(outcome("overloaded", "failure", "1"), 1);
         assert_eq!(outcome("cancelled", "cancelled", "0"), 1);
         assert!((seen.gauge(FAILURE_RATE, "target=it").unwrap() - 0.16).abs() < 1e-9);
+        assert_eq!(seen.gauge(SOFT_FAILURE_RATE, "target=it"), Some(0.1));
         assert!(seen.gauge(SLOW_RATE, "target=it").unwrap() == 0.0);
     });
 }

@@ -81,7 +81,7 @@ async fn the_json_is_as_documented() {
         "name": "model-a", "state": "open", "mode": "enforcing", "condition": "poor", "reason": "by_hand",
         "time_in_state_ms": 1200, "time_left_ms": 28800, "consecutive_openings": 1, "probes": 0,
         "calls": 0, "failed": 0, "failed_weight": 0.0, "failure_rate": null,
-        "slow": 0, "slow_failed": 0, "slow_rate": null, "refused": 0, "refused_in_all": 0,
+        "soft": 0, "soft_failure_rate": null, "slow": 0, "slow_failed": 0, "slow_rate": null, "refused": 0, "refused_in_all": 0,
     });
     let json = serde_json::to_value(registry.snapshot()).unwrap();
     assert_eq!(json["circuits"], json!([open]));

@@ -107,7 +107,7 @@ impl<K, C> BreakerBuilder<C, Keys<K>> {
     }
 
     /// Another configuration for one key. The function gets all that is set for the others and returns what is to
-    /// be for this one: that changed, or another builder. Of several
+    /// be for this one: that changed, or another builder, such as one of the [`presets`](crate::presets). Of several
     /// that fit a key the last wins.
     pub fn override_key(
         self,

@@ -38,6 +38,7 @@ enum Counted {
 struct Gauges {
     state: Gauge,
     failure_rate: Gauge,
+    soft_failure_rate: Gauge,
     slow_rate: Gauge,
     openings: Gauge,
     time_in_state: Gauge,
@@ -136,6 +137,7 @@ impl Handles {
             self.gauges.get_or_init(|| Gauges {
                 state: gauge(super::STATE),
                 failure_rate: gauge(super::FAILURE_RATE),
+                soft_failure_rate: gauge(super::SOFT_FAILURE_RATE),
                 slow_rate: gauge(super::SLOW_RATE),
                 openings: gauge(super::CONSECUTIVE_OPENINGS),
                 time_in_state: gauge(super::TIME_IN_STATE),
@@ -162,6 +164,7 @@ impl Handles {
 impl Gauges {
     fn set_rates(&self, counts: &Counts) {
         self.failure_rate.set(counts.failure_rate.unwrap_or(f64::NAN));
+        self.soft_failure_rate.set(counts.soft_failure_rate.unwrap_or(f64::NAN));
         self.slow_rate.set(counts.slow_rate.unwrap_or(f64::NAN));
     }
 }
