@@ -10,8 +10,8 @@ use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Heal
 use tokio::time::Instant;
 
 use crate::engine::{
-    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Refusal, Settings, Snapshot,
-    State, Transition,
+    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Reason, Refusal, Settings,
+    Snapshot, State, Transition,
 };
 use crate::events;
 use crate::keyed::Group;
@@ -25,7 +25,7 @@ use crate::waiters::Waiters;
 ///
 /// ```
 /// use breaker_layer::{BreakerLayer, engine::{Mode, State}};
-/// use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Health, Mark, Verdict};
+/// use failsoft_core::{Condition, Health};
 ///
 /// let layer = BreakerLayer::builder().name("model-a").build()?;
 /// let circuit = layer.circuit().clone();
@@ -290,13 +290,15 @@ impl Circuit {
         }
     }
 
-    /// Whether it opened.
+    /// Whether an outcome opened it. The end of a lease is none, though the end of a call may be when it is noticed.
     #[cold]
     fn tell_all(&self, changes: Changes) -> bool {
         let listeners = self.0.listeners.all();
         let mut opened = false;
         for transition in changes {
-            opened |= transition.to == State::Open && transition.is_change();
+            opened |= transition.to == State::Open
+                && transition.is_change()
+                && transition.reason != Reason::LeaseEnded;
             events::transition(self.name(), &transition);
             self.0.meters.transition(self, &transition);
             for listener in &listeners {

@@ -44,6 +44,15 @@ pub enum TripOn {
 }
 
 /// How a half-open period is decided. Each way says how many probes are let through in all, 1 to 1 000 000.
+///
+/// ```
+/// use breaker_layer::{BreakerLayer, engine::Probes};
+///
+/// // 5 % of the traffic, until 20 calls have shown that at least 90 % are good
+/// let canary = Probes::Canary { one_in: 20, calls: 20, good: 0.9 };
+/// let layer = BreakerLayer::builder().probes(canary).build()?;
+/// # Ok::<(), failsoft_core::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Probes {
