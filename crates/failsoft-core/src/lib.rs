@@ -75,6 +75,8 @@ mod watched;
 /// An error of any kind; the same type as tower's.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+#[cfg(feature = "reqwest-013")]
+pub use self::replay::KeptReqwest;
 #[cfg(feature = "tonic-014")]
 pub use self::tonic::to_status;
 #[cfg(feature = "http")]
@@ -84,6 +86,7 @@ pub use self::{
     grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
     hold::{Held, Hold, ReadWhole, Rebody, Whole},
     http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
+    replay::{Buffered, KeptRequest, ReplayBody},
     respond::{RespondBody, RespondFuture, RespondLayer, Responding},
     watched::{GuardFn, Watched},
 };

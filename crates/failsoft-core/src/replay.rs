@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Auto`], the default | types that implement [`Repeat`]: `http::Request` with a cloneable body, `reqwest::Request`, `Arc`, strings, numbers, `Bytes` |
 //! | [`Cloned`] | any other `Clone` type |
+//! | `Buffered` (feature `http`) | HTTP requests whose body is a stream: those of tonic, of an axum router, of a proxy |
 //! | [`Once`] | requests that must not be sent twice |
 //!
 //! ```
@@ -16,9 +17,23 @@
 //! ```
 
 #[cfg(feature = "http")]
-pub(crate) mod http;
+mod body;
+#[cfg(feature = "http")]
+mod buffered;
+#[cfg(feature = "http")]
+mod headers;
+#[cfg(feature = "http")]
+mod tape;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
+
+#[cfg(feature = "reqwest-013")]
+pub use self::buffered::KeptReqwest;
+#[cfg(feature = "http")]
+pub use self::{
+    body::ReplayBody,
+    buffered::{Buffered, KeptRequest},
+};
 
 /// How a layer keeps a request so that it can be sent again.
 #[diagnostic::on_unimplemented(

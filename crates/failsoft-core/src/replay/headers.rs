@@ -17,17 +17,17 @@ static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Whether HTTP calls the method idempotent (RFC 9110, section 9.2.2), or the request carries an `Idempotency-Key`.
-pub(crate) fn is_idempotent(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_idempotent(method: &Method, headers: &HeaderMap) -> bool {
     method.is_idempotent() || headers.contains_key(&IDEMPOTENCY_KEY)
 }
 
 /// A name of a target ends up in logs, and a password must not.
-pub(crate) fn without_userinfo(authority: &str) -> Arc<str> {
+pub(super) fn without_userinfo(authority: &str) -> Arc<str> {
     authority.rsplit('@').next().unwrap_or(authority).into()
 }
 
 /// The largest count that any sender states.
-pub(crate) fn sent_before(headers: &HeaderMap) -> u32 {
+pub(super) fn sent_before(headers: &HeaderMap) -> u32 {
     [&RETRY_COUNT, &STAINLESS_COUNT, &GRPC_COUNT]
         .into_iter()
         .filter_map(|name| headers.get(name)?.to_str().ok()?.trim().parse().ok())
@@ -37,7 +37,7 @@ pub(crate) fn sent_before(headers: &HeaderMap) -> u32 {
 
 /// gRPC needs HTTP/2, so that the requests of other protocols are not searched.
 #[inline]
-pub(crate) fn timeout(version: Version, headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn timeout(version: Version, headers: &HeaderMap) -> Option<Duration> {
     if version < Version::HTTP_2 {
         return None;
     }
@@ -74,7 +74,7 @@ fn grpc_timeout(left: Duration) -> String {
 }
 
 /// Writes a stamp into the headers; a key that is there already stays, and what is idempotent by its method needs none.
-pub(crate) fn stamp(method: &Method, headers: &mut HeaderMap, stamp: &Stamp<'_>) {
+pub(super) fn stamp(method: &Method, headers: &mut HeaderMap, stamp: &Stamp<'_>) {
     let grpc = is_grpc(headers);
     if stamp.sent_before > 0 {
         let name = if grpc { &GRPC_COUNT } else { &RETRY_COUNT };
