@@ -324,6 +324,17 @@ fn the_length_is_known_to_each_attempt() {
     assert_eq!((second.size_hint().exact(), second.is_end_stream()), (Some(0), true));
 }
 
+#[cfg(feature = "tonic-014")]
+#[tokio::test]
+async fn tonics_own_body_is_sent_again() {
+    let replay = Buffered::new(100, tonic::body::Body::new);
+    let body = tonic::body::Body::new(Source::of(&["hel", "lo"]).ended());
+    let (first, mut kept) = replay.keep(http::Request::new(body));
+    for request in [first, replay.again(&mut kept, true).unwrap()] {
+        assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), "hello");
+    }
+}
+
 #[test]
 fn a_body_is_sent_between_threads_and_shared() {
     fn check<T: Send + Sync + Unpin>() {}
