@@ -47,6 +47,7 @@ impl Check for FinishReason {
         match answer.finish() {
             Some(Finish::Length) => report.push(cut("finish.length", "cut at the limit of tokens".into())),
             Some(Finish::ContentFilter) => report.push(cut(CONTENT_FILTER, "stopped by a filter".into())),
+            Some(Finish::Refusal) => report.push(cut(CONTENT_FILTER, "refused by the model".into())),
             Some(Finish::ToolCalls) if answer.tool_calls().is_empty() => {
                 let message = "it stopped to call tools, and calls none";
                 report.push(Finding::new(SoftKind::ToolCall, "finish.no_tool_calls", message));
