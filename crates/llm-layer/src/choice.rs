@@ -81,8 +81,12 @@ impl<'a> Choice<'a> {
     /// A finish reason, or a refusal, that decides whatever else is there.
     pub(crate) fn stopped_badly(&self, facts: &mut Facts) -> bool {
         let failed = match &self.finish {
-            Some(Finish::ContentFilter) => {
+            Some(Finish::ContentFilter | Finish::Refusal) => {
                 facts.verdict.get_or_insert(Verdict::of(Class::Refused));
+                return true;
+            }
+            Some(Finish::Paused) => {
+                facts.verdict.get_or_insert(Verdict::SUCCESS.with_hint(Hint::Continue));
                 return true;
             }
             Some(Finish::Length) => {
@@ -283,6 +287,15 @@ impl Content {
         content
     }
 
+    /// Adds what more there is.
+    pub(crate) fn take(&mut self, more: &Self) {
+        self.text.push_str(&more.text);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.other |= more.other;
+        self.refused |= more.refused;
+        self.reasoning |= more.reasoning;
+    }
+
     fn part(&mut self, raw: &str) {
         if let Some(text) = lens::string(raw) {
             self.text.push_str(&text);
@@ -290,7 +303,7 @@ impl Content {
         }
         let [kind, text, refusal] = lens::fields(raw, ["type", "text", "refusal"]).unwrap_or_default();
         match kind.and_then(lens::string).as_deref() {
-            Some("text" | "output_text") | None => {
+            Some("text" | "output_text" | "summary_text" | "reasoning_text") | None => {
                 self.text.push_str(&text.and_then(lens::string).unwrap_or_default());
             }
             Some("refusal") => self.refused |= refusal.is_some_and(lens::truthy),

@@ -5,7 +5,8 @@ use failsoft_core::{Class, Facts, Fault, Finding, Hint, Severity, SoftKind, Usag
 use crate::{
     attempt::Attempt,
     form::Form,
-    pieces::{Pieces, Room},
+    pieces::{CallPart, Pieces, Room},
+    whole::fail,
 };
 
 /// At most so many choices are told apart.
@@ -28,6 +29,8 @@ pub(crate) struct Draft {
     room: Room,
     usage: Usage,
     output_bytes: u64,
+    /// Something came that is no piece of an answer in this dialect.
+    has_others: bool,
     /// Something is to be told.
     has_news: bool,
 }
@@ -36,7 +39,15 @@ impl Draft {
     /// Of an answer, text and tool calls are kept up to so many bytes.
     pub(crate) const fn new(form: &'static Form, room: usize) -> Self {
         let usage = Usage { input: None, cache_read: None, cache_write: None, output: None, reasoning: None };
-        Self { form, choices: Vec::new(), room: Room::new(room), usage, output_bytes: 0, has_news: false }
+        Self {
+            form,
+            choices: Vec::new(),
+            room: Room::new(room),
+            usage,
+            output_bytes: 0,
+            has_others: false,
+            has_news: false,
+        }
     }
 
     /// Adds to the choice of this index what `add` finds in an event: whether there was content, and how many bytes of
@@ -83,6 +94,34 @@ impl Draft {
         });
     }
 
+    /// Adds text that the caller can see.
+    pub(crate) fn say(&mut self, index: u64, text: &str) -> bool {
+        self.add(index, |choice, room| choice.say(text, room))
+    }
+
+    /// Adds a piece of a tool call, the one that was sent with the index `at`.
+    pub(crate) fn call(&mut self, index: u64, at: u64, part: CallPart<'_>) -> bool {
+        self.add(index, |choice, room| choice.call_at(at, part, room))
+    }
+
+    /// Something came that is no piece of an answer in this dialect.
+    pub(crate) const fn other(&mut self) {
+        self.has_others = true;
+    }
+
+    /// Whether something else than an answer came.
+    pub(crate) const fn has_others(&self) -> bool {
+        self.has_others
+    }
+
+    /// Whether the stream is known to be no answer in this dialect.
+    pub(crate) fn is_other(&self, attempt: &Attempt) -> bool {
+        match attempt.offered.is_chat() {
+            Some(is_chat) => !is_chat,
+            None => self.has_others && self.is_blank(),
+        }
+    }
+
     /// Whether nothing came of any choice, not even that there is one.
     pub(crate) fn is_blank(&self) -> bool {
         self.choices.is_empty()
@@ -99,10 +138,37 @@ impl Draft {
         Some(first.text()).filter(|text| !text.is_empty() && !self.room.is_full())
     }
 
+    /// How many bytes of text, reasoning and tool calls came so far.
+    pub(crate) const fn output_bytes(&self) -> u64 {
+        self.output_bytes
+    }
+
+    /// What the whole answer means, in a dialect that ends with an event of its own; `cut` says that it is missing.
+    pub(crate) fn end(
+        &mut self,
+        ended: Ended,
+        cut: &'static str,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Verdict>, Fault> {
+        if self.is_other(attempt) {
+            return Ok((ended == Ended::Said).then_some(Verdict::SUCCESS));
+        }
+        let mut facts = Facts::default();
+        if self.is_blank() {
+            let (kind, message) = if self.has_others {
+                (SoftKind::Malformed, "no event of an answer")
+            } else {
+                (SoftKind::Empty, "no event at all")
+            };
+            let finding = Finding::new(kind, "no_answer", message);
+            fail(&mut facts, Verdict::soft(kind).with_hint(Hint::Same), finding);
+        } else if ended == Ended::Body {
+            return Err(cut_short(attempt, cut));
+        }
+        self.conclude(facts, ended, attempt)
+    }
+
     /// What the whole answer means, beside what is known of it already.
-    ///
-    /// What the target itself reports as a failure is a fault. What is found wrong with an answer that came to its end
-    /// is a verdict: the answer passes as it is.
     pub(crate) fn conclude(
         &mut self,
         mut facts: Facts,
@@ -111,21 +177,7 @@ impl Draft {
     ) -> Result<Option<Verdict>, Fault> {
         facts.usage = self.usage;
         self.judge(attempt, &mut facts);
-        let verdict = facts.verdict.unwrap_or(Verdict::SUCCESS);
-        let report = facts.report.clone();
-        attempt.tell(facts);
-        match verdict.class() {
-            Class::Success | Class::Refused => Ok(Some(verdict)),
-            Class::Soft(SoftKind::Empty | SoftKind::Malformed) if ended == Ended::Body => {
-                let message = "the stream ended without an answer";
-                Err(attempt.fault(verdict).with_message(message).with_report(report))
-            }
-            Class::Soft(_) => Ok(Some(verdict)),
-            _ => {
-                let message = "the target reported a failure as its finish reason";
-                Err(attempt.fault(verdict).with_message(message).with_report(report))
-            }
-        }
+        settle(facts, ended, attempt)
     }
 
     fn judge(&mut self, attempt: &Attempt, facts: &mut Facts) {
@@ -151,6 +203,28 @@ impl Draft {
             facts.report.push(finding.with_severity(Severity::Warning));
         }
         facts.output_bytes = self.output_bytes;
+    }
+}
+
+/// Hands on what is known of an answer that came to its end.
+///
+/// What the target itself reports as a failure is a fault. What is found wrong with an answer that came to its end is a
+/// verdict: the answer passes as it is.
+pub(crate) fn settle(facts: Facts, ended: Ended, attempt: &mut Attempt) -> Result<Option<Verdict>, Fault> {
+    let verdict = facts.verdict.unwrap_or(Verdict::SUCCESS);
+    let report = facts.report.clone();
+    attempt.tell(facts);
+    match verdict.class() {
+        Class::Success | Class::Refused => Ok(Some(verdict)),
+        Class::Soft(SoftKind::Empty | SoftKind::Malformed) if ended == Ended::Body => {
+            let message = "the stream ended without an answer";
+            Err(attempt.fault(verdict).with_message(message).with_report(report))
+        }
+        Class::Soft(_) => Ok(Some(verdict)),
+        _ => {
+            let message = "the target reported a failure as its finish reason";
+            Err(attempt.fault(verdict).with_message(message).with_report(report))
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use serde::de::IgnoredAny;
 use stream_layer::{Seen, SseEvent, SseFramer};
 
 use crate::{
-    Provider,
+    Provider, anthropic,
     attempt::Attempt,
     chat,
-    draft::Ended,
+    draft::{Draft, Ended},
     error::{ErrorBody, Top},
+    recognise, responses,
 };
 
 /// Reads the events of one answer.
@@ -20,6 +21,8 @@ use crate::{
 pub(crate) struct Events {
     framer: SseFramer,
     answer: Answer,
+    /// Which dialect it is, an event has yet to show.
+    is_undecided: bool,
 }
 
 /// One event: a name, empty where it has none, and data, which is never blank and has no blanks around it.
@@ -40,13 +43,17 @@ impl Event<'_> {
 #[derive(Debug)]
 enum Answer {
     Chat(chat::Stream),
+    Responses(responses::Stream),
+    Anthropic(anthropic::Stream),
 }
 
 impl Answer {
     /// Text and tool calls are kept up to so many bytes.
     fn new(provider: Provider, room: usize) -> Self {
         match provider {
-            Provider::OpenAiCompatible => Self::Chat(chat::Stream::new(room)),
+            Provider::Auto | Provider::OpenAiCompatible => Self::Chat(chat::Stream::new(room)),
+            Provider::OpenAiResponses => Self::Responses(responses::Stream::new(room)),
+            Provider::Anthropic => Self::Anthropic(anthropic::Stream::new(room)),
         }
     }
 
@@ -54,13 +61,8 @@ impl Answer {
     fn event(&mut self, event: Event<'_>, attempt: &mut Attempt, seen: &mut Seen) {
         match self {
             Self::Chat(stream) => stream.event(event, attempt, seen),
-        }
-    }
-
-    /// Tells what is new as it comes, so that a caller who hangs up is billed for what was seen.
-    fn tell(&mut self, attempt: &mut Attempt) {
-        match self {
-            Self::Chat(stream) => stream.draft().tell(attempt),
+            Self::Responses(stream) => stream.event(event, attempt, seen),
+            Self::Anthropic(stream) => stream.event(event, attempt, seen),
         }
     }
 
@@ -68,13 +70,16 @@ impl Answer {
     fn end(&mut self, ended: Ended, attempt: &mut Attempt) -> Result<Option<Verdict>, Fault> {
         match self {
             Self::Chat(stream) => stream.conclude(ended, attempt),
+            Self::Responses(stream) => stream.conclude(ended, attempt),
+            Self::Anthropic(stream) => stream.conclude(ended, attempt),
         }
     }
 
-    /// The text so far, where all of it was kept.
-    fn text(&mut self) -> Option<&str> {
+    fn draft(&mut self) -> &mut Draft {
         match self {
-            Self::Chat(stream) => stream.draft().text(),
+            Self::Chat(stream) => stream.draft(),
+            Self::Responses(stream) => stream.draft(),
+            Self::Anthropic(stream) => stream.draft(),
         }
     }
 }
@@ -82,7 +87,8 @@ impl Answer {
 impl Events {
     /// Of an answer, text and tool calls are kept up to so many bytes.
     pub(crate) fn new(provider: Provider, room: usize) -> Self {
-        Self { framer: SseFramer::default(), answer: Answer::new(provider, room) }
+        let is_undecided = provider == Provider::Auto;
+        Self { framer: SseFramer::default(), answer: Answer::new(provider, room), is_undecided }
     }
 
     pub(crate) fn feed(&mut self, bytes: &Bytes, attempt: &mut Attempt) -> Seen {
@@ -90,14 +96,14 @@ impl Events {
         let mut events = self.framer.feed(bytes);
         while let Some(event) = events.next_event() {
             match event {
-                Ok(event) => sse(event, &mut self.answer, attempt, &mut seen),
+                Ok(event) => sse(event, &mut self.answer, &mut self.is_undecided, attempt, &mut seen),
                 Err(too_long) => seen.fault = Some(attempt.name(too_long.into())),
             }
             if seen.is_over() {
                 break;
             }
         }
-        self.answer.tell(attempt);
+        self.answer.draft().tell(attempt);
         seen
     }
 
@@ -107,8 +113,8 @@ impl Events {
         if let Some(event) = self.framer.finish() {
             // The blank line after it may have been forgotten, or the body was cut in the middle of it.
             if is_whole(event) {
-                sse(event, &mut self.answer, attempt, &mut seen);
-                self.answer.tell(attempt);
+                sse(event, &mut self.answer, &mut self.is_undecided, attempt, &mut seen);
+                self.answer.draft().tell(attempt);
             }
         }
         match (seen.fault, seen.end) {
@@ -120,11 +126,17 @@ impl Events {
 
     /// The text so far, where all of it was kept.
     pub(crate) fn text(&mut self) -> Option<&str> {
-        self.answer.text()
+        self.answer.draft().text()
     }
 }
 
-fn sse(event: SseEvent<'_>, answer: &mut Answer, attempt: &mut Attempt, seen: &mut Seen) {
+fn sse(
+    event: SseEvent<'_>,
+    answer: &mut Answer,
+    is_undecided: &mut bool,
+    attempt: &mut Attempt,
+    seen: &mut Seen,
+) {
     let name = std::str::from_utf8(event.name()).unwrap_or("?");
     // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
     if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
@@ -135,7 +147,14 @@ fn sse(event: SseEvent<'_>, answer: &mut Answer, attempt: &mut Attempt, seen: &m
     }
     seen.events += 1;
     let text = event.text();
-    answer.event(Event { name, data: text.trim() }, attempt, seen);
+    let event = Event { name, data: text.trim() };
+    if *is_undecided {
+        if let Some(provider) = recognise::of_event(event.data) {
+            *is_undecided = false;
+            *answer = Answer::new(provider, attempt.config.max_body);
+        }
+    }
+    answer.event(event, attempt, seen);
 }
 
 fn is_whole(event: SseEvent<'_>) -> bool {

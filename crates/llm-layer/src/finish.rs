@@ -24,12 +24,18 @@ const KNOWN: &[(Finish, &[&str])] = &[
     // Text-generation servers say `eos_token` and `stop_sequence`, Together `eos`, Anthropic `end_turn`.
     (Finish::Stop, &["stop", "eos", "eos_token", "stop_sequence", "end_turn"]),
     (Finish::ToolCalls, &["tool_calls", "function_call", "tool_use"]),
-    // Mistral's `model_length`: the window was full. Anthropic and Gemini: `max_tokens`.
-    (Finish::Length, &["length", "model_length", "max_tokens"]),
-    // Anthropic `refusal`, Gemini the others, Zhipu `sensitive`.
+    // Mistral's `model_length`, Anthropic's `model_context_window_exceeded`: the window was full.
+    (
+        Finish::Length,
+        &["length", "model_length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"],
+    ),
+    // Anthropic.
+    (Finish::Refusal, &["refusal"]),
+    (Finish::Paused, &["pause_turn"]),
+    // Gemini's, and Zhipu's `sensitive`.
     (
         Finish::ContentFilter,
-        &["content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
+        &["content_filter", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
     ),
 ];
 

@@ -36,13 +36,17 @@ pub const DEFAULT_MAX_BODY: usize = 8 << 20;
 /// A streamed answer is held until its first content, so that what goes wrong before it is the failure of a call; see
 /// [`stream_layer`], on which this layer stands.
 #[derive(Clone, Debug)]
-pub struct LlmLayer(StreamLayer<LlmProtocol>);
+pub struct LlmLayer {
+    stream: StreamLayer<LlmProtocol>,
+    /// Usage is asked for in requests of this dialect.
+    asks_for_usage: Option<Provider>,
+}
 
 impl LlmLayer {
     /// A layer for a dialect, with the defaults of the [builder](Self::builder).
     #[must_use]
     pub fn new(provider: Provider) -> Self {
-        Self(StreamLayer::new(LlmProtocol::new(provider)))
+        Self { stream: StreamLayer::new(LlmProtocol::new(provider)), asks_for_usage: None }
     }
 
     /// Sets a layer up.
@@ -51,6 +55,7 @@ impl LlmLayer {
             provider: Provider::default(),
             max_body: DEFAULT_MAX_BODY,
             name: None,
+            include_usage: false,
             timing: Timing::default(),
         }
     }
@@ -60,7 +65,7 @@ impl<S> Layer<S> for LlmLayer {
     type Service = Llm<S>;
 
     fn layer(&self, inner: S) -> Llm<S> {
-        Llm::new(self.0.layer(inner))
+        Llm::new(self.stream.layer(inner), self.asks_for_usage)
     }
 }
 
@@ -71,6 +76,7 @@ pub struct LlmLayerBuilder {
     provider: Provider,
     max_body: usize,
     name: Option<Arc<str>>,
+    include_usage: bool,
     timing: Timing,
 }
 
@@ -91,7 +97,7 @@ enum Hold {
 }
 
 impl LlmLayerBuilder {
-    /// The dialect that the target speaks. Default: [`Provider::OpenAiCompatible`].
+    /// The dialect that the target speaks. Default: [`Provider::Auto`], it is recognised.
     pub const fn provider(mut self, provider: Provider) -> Self {
         self.provider = provider;
         self
@@ -111,6 +117,16 @@ impl LlmLayerBuilder {
     /// Names the target in the errors that the layer originates. Default: no name.
     pub fn name(mut self, target: impl Into<Arc<str>>) -> Self {
         self.name = Some(target.into());
+        self
+    }
+
+    /// Asks streamed chat completions for what they used: adds `stream_options.include_usage` to the request where it says
+    /// nothing about that, and corrects its `content-length`. Where it says something, that stays; other requests, and
+    /// dialects that tell their usage unasked, are left alone. The body must lie in memory, as for
+    /// [`Offered::of`](crate::Offered::of), but not be a `&'static str`. Default: no, because some servers refuse a field
+    /// that they do not know, and a layer inside that signs requests must come after it.
+    pub const fn include_usage(mut self, yes: bool) -> Self {
+        self.include_usage = yes;
         self
     }
 
@@ -174,7 +190,7 @@ impl LlmLayerBuilder {
         if self.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
             return Err(ConfigError::new(LAYER, "name", "blank", "a name"));
         }
-        let Self { provider, max_body, name, timing } = self;
+        let Self { provider, max_body, name, include_usage, timing } = self;
         let limits_whole_answers = timing.first_content.is_some();
         let config = Config { provider, max_body, name: name.clone(), limits_whole_answers };
         let mut stream = timing.apply(StreamLayer::builder(LlmProtocol::with(config)));
@@ -182,7 +198,9 @@ impl LlmLayerBuilder {
             stream = stream.target(name);
         }
         let built = stream.build();
-        built.map(LlmLayer).map_err(|err| ConfigError::new(LAYER, err.field(), err.value(), err.expected()))
+        let stream =
+            built.map_err(|err| ConfigError::new(LAYER, err.field(), err.value(), err.expected()))?;
+        Ok(LlmLayer { stream, asks_for_usage: include_usage.then_some(provider) })
     }
 }
 

@@ -102,6 +102,7 @@
 // The README is tested with the crate.
 #![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
+mod anthropic;
 mod attempt;
 mod chat;
 mod choice;
@@ -111,6 +112,7 @@ mod error;
 mod events;
 mod finish;
 mod form;
+mod include_usage;
 mod layer;
 mod lens;
 mod offered;
@@ -118,6 +120,9 @@ mod pieces;
 pub mod price;
 mod protocol;
 mod provider;
+mod recognise;
+mod request;
+mod responses;
 mod service;
 mod tools;
 mod usage;

@@ -20,18 +20,13 @@
 //!
 //! [`LlmLayer`]: crate::LlmLayer
 
-use std::{
-    any::Any,
-    borrow::Cow,
-    pin::Pin,
-    task::{Context, Waker},
+mod shape;
+
+use crate::{
+    Provider,
+    recognise::{self, Endpoint},
+    request::{Look, look},
 };
-
-use bytes::Bytes;
-use http_body::Body as _;
-use http_body_util::Full;
-
-use crate::lens;
 
 /// At most so many offered tools are remembered; of a request with more, the tools count as unknown.
 pub const MAX_TOOLS: usize = 1024;
@@ -52,6 +47,8 @@ pub(crate) struct Tool {
     name: Box<str>,
     /// Whether it is known to take no arguments at all.
     bare: bool,
+    /// Whether it is known to take no call without arguments.
+    needy: bool,
 }
 
 impl AsRef<str> for Tool {
@@ -70,44 +67,41 @@ impl Offered {
     /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
     /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `http_body_util::Full<Bytes>` or
     /// `reqwest::Body`. Of any other request nothing is known.
+    ///
+    /// Which dialect it speaks is recognised by its path and its shape.
     #[must_use]
     pub fn of<Req: 'static>(request: &Req) -> Self {
-        in_memory(request).map_or_else(Self::unknown, |body| Self::of_body(&body))
+        let look = look(request);
+        Self::seen(recognise::of_request(&look).unwrap_or(Provider::Auto), &look)
     }
 
-    /// Reads the body of a chat request.
+    /// Reads the body of a request, of whatever dialect.
     #[must_use]
     pub fn of_body(body: &[u8]) -> Self {
-        let not_a_chat = Self { chat: Some(false), ..Self::unknown() };
-        let Ok(text) = std::str::from_utf8(body) else { return not_a_chat };
-        let names = [
-            "messages",
-            "prompt",
-            "tools",
-            "functions",
-            "stream",
-            "response_format",
-            "max_completion_tokens",
-            "max_tokens",
-        ];
-        let Some([messages, prompt, tools, functions, stream, format, max_completion, max]) =
-            lens::fields(text, names)
-        else {
-            return not_a_chat;
+        let look = Look { body: Some(body.into()), ..Look::default() };
+        Self::seen(recognise::of_request(&look).unwrap_or(Provider::Auto), &look)
+    }
+
+    /// Reads what can be seen of a request in a dialect.
+    pub(crate) fn seen(provider: Provider, look: &Look<'_>) -> Self {
+        let endpoint = look.path.map(Endpoint::of).unwrap_or_default();
+        let Some(body) = &look.body else {
+            let chat = if endpoint.is_other { Some(false) } else { None };
+            return Self { chat, ..Self::unknown() };
         };
-        Self {
-            chat: if messages.is_none() && prompt.is_some() { None } else { Some(messages.is_some()) },
-            tools: tools_of(tools, functions),
-            stream: stream.is_some_and(|raw| raw == "true"),
-            json: format.is_some_and(asks_for_json),
-            max_tokens: max_completion.or(max).and_then(lens::count),
+        let asked = std::str::from_utf8(body).ok().and_then(shape::read);
+        let mut offered = asked
+            .map_or(Self { chat: Some(false), ..Self::unknown() }, |shape| shape.offered(provider, endpoint));
+        if endpoint.is_other {
+            offered.chat = Some(false);
         }
+        offered
     }
 
     /// The same with one more tool offered.
     #[must_use]
     pub fn with_tool(mut self, name: impl Into<Box<str>>) -> Self {
-        self.tools.get_or_insert_default().push(Tool { name: name.into(), bare: false });
+        self.tools.get_or_insert_default().push(Tool { name: name.into(), bare: false, needy: false });
         self
     }
 
@@ -149,13 +143,15 @@ impl Offered {
         self.stream
     }
 
-    /// Whether the answer was to be JSON (`response_format` of `json_object` or `json_schema`).
+    /// Whether the answer was to be JSON (`response_format` of `json_object` or `json_schema`, and what the other
+    /// dialects have in its place).
     #[must_use]
     pub const fn is_json(&self) -> bool {
         self.json
     }
 
-    /// The limit on generated tokens (`max_completion_tokens`, else `max_tokens`).
+    /// The limit on generated tokens (`max_completion_tokens`, else `max_tokens`, and what the other dialects have in
+    /// its place).
     #[must_use]
     pub const fn max_tokens(&self) -> Option<u64> {
         self.max_tokens
@@ -178,90 +174,22 @@ impl Offered {
         self.tools.as_deref()
     }
 
+    /// Whether this tool is known to need arguments.
+    pub(crate) fn needs_arguments(&self, name: &str) -> bool {
+        self.tools.iter().flatten().any(|tool| tool.needy && *tool.name == *name)
+    }
+
     /// Whether this tool is known to take no arguments, so that empty ones are right.
     pub(crate) fn takes_none(&self, name: &str) -> bool {
         self.tools.iter().flatten().any(|tool| tool.bare && *tool.name == *name)
     }
 }
 
-/// The body of a request, where it lies in memory.
-fn in_memory<Req: 'static>(request: &Req) -> Option<Cow<'_, [u8]>> {
-    let request: &dyn Any = request;
-    #[cfg(feature = "reqwest-013")]
-    {
-        if let Some(request) = request.downcast_ref::<reqwest::Request>() {
-            return Some(match request.body() {
-                Some(body) => Cow::Borrowed(body.as_bytes()?),
-                None => Cow::Borrowed(&[]),
-            });
-        }
-        if let Some(request) = request.downcast_ref::<http::Request<reqwest::Body>>() {
-            return request.body().as_bytes().map(Cow::Borrowed);
-        }
-    }
-    if let Some(request) = request.downcast_ref::<http::Request<Full<Bytes>>>() {
-        return full(request.body()).map(Cow::Owned);
-    }
-    fn bytes<B: AsRef<[u8]> + 'static>(request: &dyn Any) -> Option<&[u8]> {
-        request.downcast_ref::<http::Request<B>>().map(|request| request.body().as_ref())
-    }
-    bytes::<Bytes>(request)
-        .or_else(|| bytes::<String>(request))
-        .or_else(|| bytes::<Vec<u8>>(request))
-        .or_else(|| bytes::<&'static str>(request))
-        .map(Cow::Borrowed)
-}
-
-/// What a `Full` holds: it shows it only frame by frame, so a clone, which shares the bytes, gives its one frame.
-fn full(body: &Full<Bytes>) -> Option<Vec<u8>> {
-    let mut body = body.clone();
-    match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
-        std::task::Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(Vec::from),
-        std::task::Poll::Ready(None) => Some(Vec::new()),
-        _ => None,
-    }
-}
-
-/// The offered tools; `None` when some of them have no name that a call would carry, such as a provider's own tools.
-fn tools_of(tools: Option<&str>, functions: Option<&str>) -> Option<Vec<Tool>> {
-    let mut found = Vec::new();
-    let mut known = true;
-    let mut add = |tool: Option<Tool>| {
-        known &= tool.is_some() && found.len() < MAX_TOOLS;
-        found.extend(tool.filter(|_| known));
-        known
-    };
-    if let Some(tools) = tools {
-        lens::each(tools, |raw| {
-            let [function, custom] = lens::fields(raw, ["function", "custom"]).unwrap_or_default();
-            add(function.and_then(tool).or_else(|| custom.and_then(tool)))
-        })?;
-    }
-    if let Some(functions) = functions {
-        lens::each(functions, |raw| add(tool(raw)))?;
-    }
-    known.then_some(found)
-}
-
-fn tool(raw: &str) -> Option<Tool> {
-    let [name, parameters] = lens::fields(raw, ["name", "parameters"])?;
-    let bare = match parameters {
-        None => true,
-        Some(schema) => {
-            lens::fields(schema, ["properties", "required", "additionalProperties", "$ref", "anyOf"])
-                .is_some_and(|found| found.into_iter().flatten().all(|raw| !lens::truthy(raw)))
-        }
-    };
-    Some(Tool { name: lens::some_string(name)?.into(), bare })
-}
-
-fn asks_for_json(format: &str) -> bool {
-    let [kind] = lens::fields(format, ["type"]).unwrap_or_default();
-    kind.and_then(lens::string).is_some_and(|kind| matches!(&*kind, "json_object" | "json_schema"))
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+
     use super::*;
 
     const BODY: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,

@@ -50,6 +50,16 @@ impl Room {
     }
 }
 
+/// What an event says of a tool call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallPart<'a> {
+    pub(crate) id: Option<&'a str>,
+    pub(crate) name: &'a str,
+    pub(crate) arguments: &'a str,
+    /// A custom tool takes free text.
+    pub(crate) is_custom: bool,
+}
+
 /// What came of one choice.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
@@ -83,10 +93,65 @@ impl Pieces {
         &self.content.text
     }
 
-    /// Adds a delta; whether there was content in it, and of how many bytes. The role alone is none.
+    /// Adds text that the caller can see; whether there was content in it, and of how many bytes.
+    pub(crate) fn say(&mut self, text: &str, room: &mut Room) -> (bool, u64) {
+        room.push(&mut self.content.text, text);
+        self.count(text)
+    }
+
+    /// Adds reasoning, which is not kept.
+    pub(crate) fn think(&mut self, text: &str) -> (bool, u64) {
+        self.content.reasoning = true;
+        self.count(text)
+    }
+
+    /// Adds a refusal, which is not kept.
+    pub(crate) fn refuse(&mut self, text: &str) -> (bool, u64) {
+        self.content.refused |= !text.is_empty();
+        self.count(text)
+    }
+
+    /// Adds something else that the caller asked for: sound, pictures, what a tool of the provider's own found.
+    pub(crate) const fn show(&mut self) -> (bool, u64) {
+        self.content.other = true;
+        (true, 0)
+    }
+
+    fn count(&mut self, text: &str) -> (bool, u64) {
+        let bytes = text.len() as u64;
+        self.content.bytes = self.content.bytes.saturating_add(bytes);
+        (bytes > 0, bytes)
+    }
+
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// The tool call that was sent with this index.
+    pub(crate) fn find_call(&mut self, at: u64) -> Option<&mut Call> {
+        self.calls.iter_mut().rfind(|call| call.index == Some(at))
+    }
+
+    /// Adds a piece of the tool call with this index, which stands for itself.
+    pub(crate) fn call_at(&mut self, at: u64, part: CallPart<'_>, room: &mut Room) -> (bool, u64) {
+        if self.find_call(at).is_none() {
+            if self.calls.len() == MAX_CALLS {
+                self.too_many = true;
+                return (true, 0);
+            }
+            if !room.takes_entry() {
+                return (true, 0);
+            }
+            self.calls.push(Call { index: Some(at), is_custom: part.is_custom, ..Call::default() });
+        }
+        let bytes = self.find_call(at).and_then(|call| call.push(part, room));
+        (bytes.is_some(), bytes.unwrap_or(0) as u64)
+    }
+
+    /// Adds a delta of a chat completion; whether there was content in it, and of how many bytes. The role alone is none.
     pub(crate) fn add(&mut self, delta: Message<'_>, room: &mut Room) -> (bool, u64) {
         let before = self.content.bytes;
-        let mut has_content = delta.content.is_some_and(|raw| self.say(raw, room));
+        let mut has_content = delta.content.is_some_and(|raw| self.say_raw(raw, room));
         has_content |= delta.beside(&mut self.content);
         let mut bytes = self.content.bytes.saturating_sub(before);
         let mut called = |added: Option<usize>| {
@@ -105,7 +170,7 @@ impl Pieces {
         (has_content, bytes)
     }
 
-    fn say(&mut self, raw: &str, room: &mut Room) -> bool {
+    fn say_raw(&mut self, raw: &str, room: &mut Room) -> bool {
         if let Some(text) = lens::string(raw) {
             self.content.bytes = self.content.bytes.saturating_add(text.len() as u64);
             room.push(&mut self.content.text, &text);
@@ -170,20 +235,26 @@ impl Pieces {
 impl Call {
     fn add(&mut self, raw: &str, id: Option<&str>, room: &mut Room) -> Option<usize> {
         let [name, arguments, input] = lens::fields(raw, ["name", "arguments", "input"]).unwrap_or_default();
-        if let Some(id) = id.filter(|_| self.id.is_empty()) {
-            room.push(&mut self.id, id);
-        }
         let name = lens::some_string(name).unwrap_or_default();
-        // Sent in pieces by few, and over and over again by some.
-        if self.arguments.is_empty() && *self.name != *name {
-            room.push(&mut self.name, &name);
-        }
         let text = arguments.or(input).map_or_else(Default::default, |raw| {
             // Some servers send the object itself.
             lens::string(raw).unwrap_or_else(|| raw.into())
         });
-        room.push(&mut self.arguments, &text);
-        (!name.is_empty() || !text.is_empty()).then_some(name.len() + text.len())
+        self.push(CallPart { id, name: &name, arguments: &text, is_custom: self.is_custom }, room)
+    }
+
+    /// Adds a fragment; its bytes, where there is a name or a piece of arguments in it.
+    fn push(&mut self, part: CallPart<'_>, room: &mut Room) -> Option<usize> {
+        let CallPart { id, name, arguments, .. } = part;
+        if let Some(id) = id.filter(|_| self.id.is_empty()) {
+            room.push(&mut self.id, id);
+        }
+        // Sent in pieces by few, and over and over again by some.
+        if self.arguments.is_empty() && *self.name != *name {
+            room.push(&mut self.name, name);
+        }
+        room.push(&mut self.arguments, arguments);
+        (!name.is_empty() || !arguments.is_empty()).then_some(name.len() + arguments.len())
     }
 }
 

@@ -15,7 +15,7 @@ use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded};
 use http::{HeaderMap, StatusCode, header, response::Parts};
 use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
 
-use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, whole};
+use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, request::look, whole};
 
 /// The wire formats of model endpoints, for a [`StreamLayer`](stream_layer::StreamLayer).
 /// [`LlmLayer`](crate::LlmLayer) is the two put together.
@@ -51,13 +51,17 @@ impl<Req: 'static> Protocol<Req> for LlmProtocol {
     type Reader = LlmReader;
 
     fn request(&self, request: &Req) -> LlmReader {
-        LlmReader { config: Arc::clone(&self.config), offered: Offered::of(request), slot: Call::slot() }
+        let look = look(request);
+        let provider = self.config.provider.of_call(&look);
+        let offered = Offered::seen(provider, &look);
+        LlmReader { config: Arc::clone(&self.config), provider, offered, slot: Call::slot() }
     }
 }
 
 /// Looks at the head of one answer. Made by [`LlmProtocol`].
 pub struct LlmReader {
     config: Arc<Config>,
+    provider: Provider,
     offered: Offered,
     slot: Option<Slot>,
 }
@@ -75,7 +79,7 @@ impl Reader for LlmReader {
     }
 
     fn head(self, parts: &mut Parts, until: Until) -> Mode<LlmDecoder> {
-        let Self { config, offered, mut slot } = self;
+        let Self { config, provider, offered, mut slot } = self;
         if let Some(slot) = slot.as_mut().filter(|_| is_turned_down(parts.status)) {
             // Nothing was produced. A body that says otherwise is believed.
             slot.set(&Usage { input: Some(0), output: Some(0), ..Usage::default() });
@@ -94,7 +98,7 @@ impl Reader for LlmReader {
             return Mode::Pass;
         }
         let bytes = config.max_body;
-        let (provider, status, headers) = (config.provider, parts.status, parts.headers.clone());
+        let (status, headers) = (parts.status, parts.headers.clone());
         let attempt = Attempt { config, provider, offered, status, headers, insight, slot };
         if shape == Shape::Whole {
             let until = Until::End { bytes, beyond: Beyond::Commit };

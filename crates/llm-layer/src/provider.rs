@@ -16,16 +16,23 @@
 use failsoft_core::{Class, Facts, Hint, Usage, Verdict, class_of_status, with_headers};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Offered, chat, error::Top, whole};
+use crate::{Offered, anthropic, chat, error::Top, recognise, request::Look, responses, whole};
 
 /// The dialect that a target speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
+    /// Whichever it is: recognised for each call by the path, the headers and the shape of the request, else by the shape
+    /// of the answer. What nobody knows is read as [`OpenAiCompatible`](Self::OpenAiCompatible).
+    #[default]
+    Auto,
     /// Chat completions as OpenAI defined them, and as Azure, Mistral, Groq, DeepSeek, OpenRouter, vLLM, Ollama's
     /// `/v1` and many others speak them. What those do differently is recognised by its shape.
-    #[default]
     OpenAiCompatible,
+    /// OpenAI's Responses.
+    OpenAiResponses,
+    /// Anthropic's Messages.
+    Anthropic,
 }
 
 impl Provider {
@@ -44,19 +51,33 @@ impl Provider {
         facts
     }
 
+    /// The dialect of one call.
+    pub(crate) fn of_call(self, look: &Look<'_>) -> Self {
+        match self {
+            Self::Auto => recognise::of_request(look).unwrap_or(Self::Auto),
+            chosen => chosen,
+        }
+    }
+
     // A dialect joins with an arm in each of the following functions, and with one for its streams in `events`.
 
     /// Judges the object in the body of a success, which is no error.
     pub(crate) fn answer(self, top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
         match self {
+            Self::Auto => recognise::of_answer(top.text).answer(top, headers, offered, facts),
             Self::OpenAiCompatible => chat::answer(top, headers, offered, facts),
+            Self::OpenAiResponses => responses::answer(top, headers, offered, facts),
+            Self::Anthropic => anthropic::answer(top, headers, offered, facts),
         }
     }
 
     /// The tokens that a body says were used.
     pub(crate) fn usage(self, top: &Top<'_>) -> Usage {
         match self {
+            Self::Auto => recognise::of_answer(top.text).usage(top),
             Self::OpenAiCompatible => chat::usage(top),
+            Self::OpenAiResponses => responses::usage(top),
+            Self::Anthropic => anthropic::usage(top),
         }
     }
 

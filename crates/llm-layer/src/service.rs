@@ -26,11 +26,15 @@ use http_body::Body;
 use stream_layer::{Streamed, StreamedBody, StreamedFuture};
 use tower_service::Service;
 
-use crate::{LlmDecoder, LlmProtocol, LlmReader};
+use crate::{LlmDecoder, LlmProtocol, LlmReader, Provider, include_usage};
 
 /// Forwards calls, and reads the answers. Made by [`LlmLayer`](crate::LlmLayer).
 #[derive(Clone, Debug)]
-pub struct Llm<S>(Streamed<S, LlmProtocol>);
+pub struct Llm<S> {
+    inner: Streamed<S, LlmProtocol>,
+    /// Usage is asked for in requests of this dialect.
+    asks_for_usage: Option<Provider>,
+}
 
 /// The future of an [`Llm`] service around one whose future is `F` and whose response is `R`. Dropping it drops the
 /// call, or the body that is being read.
@@ -40,23 +44,23 @@ pub type LlmFuture<F, R> = StreamedFuture<F, LlmReader, <R as Hold>::Body, LlmDe
 pub type LlmBody<B> = StreamedBody<B, LlmDecoder>;
 
 impl<S> Llm<S> {
-    pub(crate) const fn new(inner: Streamed<S, LlmProtocol>) -> Self {
-        Self(inner)
+    pub(crate) const fn new(inner: Streamed<S, LlmProtocol>, asks_for_usage: Option<Provider>) -> Self {
+        Self { inner, asks_for_usage }
     }
 
     /// The service inside.
     pub const fn get_ref(&self) -> &S {
-        self.0.get_ref()
+        self.inner.get_ref()
     }
 
     /// The service inside.
     pub const fn get_mut(&mut self) -> &mut S {
-        self.0.get_mut()
+        self.inner.get_mut()
     }
 
     /// The service inside.
     pub fn into_inner(self) -> S {
-        self.0.into_inner()
+        self.inner.into_inner()
     }
 }
 
@@ -71,10 +75,13 @@ where
     type Future = LlmFuture<S::Future, Res>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx)
+        self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Req) -> Self::Future {
-        self.0.call(request)
+    fn call(&mut self, mut request: Req) -> Self::Future {
+        if let Some(provider) = self.asks_for_usage {
+            include_usage::ask(&mut request, provider);
+        }
+        self.inner.call(request)
     }
 }

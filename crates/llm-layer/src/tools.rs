@@ -78,6 +78,25 @@ impl Calls {
         calls
     }
 
+    /// Adds a call whose arguments are an object, or the text of one, and checks it. `at` is where name and arguments
+    /// lie.
+    pub(crate) fn push(
+        &mut self,
+        id: Option<Cow<'_, str>>,
+        name: &str,
+        arguments: &str,
+        form: &Form,
+        at: &str,
+        offered: &Offered,
+    ) {
+        if self.calls.len() == MAX_CALLS {
+            self.too_many(form, at);
+            return;
+        }
+        self.keep(id, name, arguments.into());
+        self.check(form, at, offered);
+    }
+
     fn too_many(&mut self, form: &Form, at: &str) {
         self.wrong(
             &format!("{at}{}", form.calls),

@@ -6,8 +6,9 @@ use crate::lens;
 
 /// The tokens in a `usage` object.
 ///
-/// `prompt_tokens` includes what was read from or written to a cache, and `completion_tokens` includes reasoning; both
-/// are taken out. Where `total_tokens` shows that reasoning was counted beside the completion, it is left in.
+/// `prompt_tokens`, which Responses calls `input_tokens`, includes what was read from or written to a cache, and `completion_tokens` includes reasoning; both
+/// are taken
+/// out. Where `total_tokens` shows that reasoning was counted beside the completion, it is left in.
 pub(crate) fn of(raw: &str) -> Usage {
     let mut counts = Counts::default();
     counts.set(raw);
@@ -36,14 +37,31 @@ impl Counts {
             "prompt_tokens_details",
             "completion_tokens_details",
             "prompt_cache_hit_tokens",
+            "input_tokens",
+            "output_tokens",
+            "input_tokens_details",
+            "output_tokens_details",
         ];
-        let Some([prompt, completion, total, prompt_details, completion_details, hit]) =
-            lens::fields(raw, names)
+        let Some(
+            [
+                prompt,
+                completion,
+                total,
+                prompt_details,
+                completion_details,
+                hit,
+                input,
+                output,
+                of_input,
+                of_output,
+            ],
+        ) = lens::fields(raw, names)
         else {
             return;
         };
-        let [cached, written] = details(prompt_details, ["cached_tokens", "cache_write_tokens"]);
-        let [reasoning] = details(completion_details, ["reasoning_tokens"]);
+        let (prompt, completion) = (prompt.or(input), completion.or(output));
+        let [cached, written] = details(prompt_details.or(of_input), ["cached_tokens", "cache_write_tokens"]);
+        let [reasoning] = details(completion_details.or(of_output), ["reasoning_tokens"]);
         let count = |raw: Option<&str>| raw.and_then(lens::count);
         for (mine, later) in [
             (&mut self.prompt, count(prompt)),

@@ -25,13 +25,11 @@ use crate::{
 pub(crate) struct Stream {
     draft: Draft,
     counts: Counts,
-    /// Something came that is no chunk of a chat completion.
-    has_others: bool,
 }
 
 impl Stream {
     pub(crate) fn new(room: usize) -> Self {
-        Self { draft: Draft::new(&FORM, room), counts: Counts::default(), has_others: false }
+        Self { draft: Draft::new(&FORM, room), counts: Counts::default() }
     }
 
     pub(crate) fn draft(&mut self) -> &mut Draft {
@@ -117,17 +115,9 @@ impl Stream {
         if has_usage || is_ping {
             return;
         }
-        self.has_others = true;
+        self.draft.other();
         // What content is in another format is not known here.
-        seen.content |= self.is_other(attempt);
-    }
-
-    /// Whether the stream is known to be no chat completion.
-    fn is_other(&self, attempt: &Attempt) -> bool {
-        match attempt.offered.is_chat() {
-            Some(is_chat) => !is_chat,
-            None => self.has_others && self.draft.is_blank(),
-        }
+        seen.content |= self.draft.is_other(attempt);
     }
 
     /// Whether this usage says something new.
@@ -139,12 +129,12 @@ impl Stream {
 
     /// What the whole answer means.
     pub(crate) fn conclude(&mut self, ended: Ended, attempt: &mut Attempt) -> Result<Option<Verdict>, Fault> {
-        if self.is_other(attempt) {
+        if self.draft.is_other(attempt) {
             return Ok((ended == Ended::Said).then_some(Verdict::SUCCESS));
         }
         let mut facts = Facts::default();
         if self.draft.is_blank() {
-            if self.has_others { chat::no_choices(&mut facts) } else { chat::no_choice(&mut facts) }
+            if self.draft.has_others() { chat::no_choices(&mut facts) } else { chat::no_choice(&mut facts) }
         } else if ended == Ended::Body && self.draft.is_open() {
             return Err(cut_short(attempt, "the stream ended without a finish reason"));
         }

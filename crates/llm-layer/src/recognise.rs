@@ -1,0 +1,186 @@
+//! Which dialect is spoken, where nobody said so: by the path of the request, its headers and its shape, else by the
+//! shape of the answer.
+
+use http::HeaderMap;
+
+use crate::{Provider, lens, request::Look};
+
+/// What the path of a request says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) provider: Option<Provider>,
+    /// It is known to be another endpoint than one that answers with what a model wrote.
+    pub(crate) is_other: bool,
+    /// The answer comes as a stream, whatever the body says.
+    pub(crate) streams: Option<bool>,
+}
+
+impl Endpoint {
+    /// Reads a path: `/v1/chat/completions`, and whatever stands before it.
+    pub(crate) fn of(path: &str) -> Self {
+        let path = path.trim_end_matches('/');
+        let below = |name: &str| {
+            path.rsplit_once(name)
+                .map(|(_, rest)| rest)
+                .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let of = |provider, is_other| Self { provider: Some(provider), is_other, streams: None };
+        if below("/chat/completions") == Some("") || below("/completions") == Some("") {
+            return of(Provider::OpenAiCompatible, false);
+        }
+        if let Some(rest) = below("/responses") {
+            return of(Provider::OpenAiResponses, !rest.is_empty());
+        }
+        if let Some(rest) = below("/messages").filter(|_| below("/threads").is_none()) {
+            return of(Provider::Anthropic, !rest.is_empty());
+        }
+        if ["/embeddings", "/moderations", "/rerank", "/models"].iter().any(|name| path.ends_with(name)) {
+            return Self { is_other: true, ..Self::default() };
+        }
+        // Anthropic's models at Google, and at Amazon.
+        if path.ends_with(":rawPredict") || path.ends_with(":streamRawPredict") || path.ends_with("/invoke") {
+            let provider = path.contains("anthropic").then_some(Provider::Anthropic);
+            return Self { provider, ..Self::default() };
+        }
+        Self::default()
+    }
+}
+
+/// The dialect of a request.
+pub(crate) fn of_request(look: &Look<'_>) -> Option<Provider> {
+    let endpoint = look.path.map(Endpoint::of).unwrap_or_default();
+    endpoint.provider.or_else(|| look.headers.and_then(of_headers)).or_else(|| of_body(look.body.as_deref()?))
+}
+
+fn of_headers(headers: &HeaderMap) -> Option<Provider> {
+    headers.contains_key("anthropic-version").then_some(Provider::Anthropic)
+}
+
+fn of_body(body: &[u8]) -> Option<Provider> {
+    let text = std::str::from_utf8(body).ok()?;
+    let names = ["anthropic_version", "messages", "max_tokens", "system", "stop_sequences", "input"];
+    let [version, messages, max, system, stops, input] = lens::fields(text, names)?;
+    if version.is_some() || messages.and(max).is_some() && system.or(stops).is_some() {
+        Some(Provider::Anthropic)
+    } else if input.is_some() && messages.is_none() {
+        // Vectors and speech are made of an `input` too, and have none of these.
+        let names = [
+            "instructions",
+            "tools",
+            "max_output_tokens",
+            "stream",
+            "text",
+            "reasoning",
+            "previous_response_id",
+        ];
+        lens::fields(text, names)?.iter().any(Option::is_some).then_some(Provider::OpenAiResponses)
+    } else {
+        None
+    }
+}
+
+/// The dialect of a whole answer, which is an object. One that nobody knows is read as a chat completion.
+pub(crate) fn of_answer(object: &str) -> Provider {
+    let names = ["choices", "object", "type", "content", "output"];
+    let [choices, object, kind, content, output] = lens::fields(object, names).unwrap_or_default();
+    if choices.is_some() {
+        Provider::OpenAiCompatible
+    } else if output.is_some() && object == Some("\"response\"") {
+        Provider::OpenAiResponses
+    } else if content.is_some() && kind == Some("\"message\"") {
+        Provider::Anthropic
+    } else {
+        Provider::OpenAiCompatible
+    }
+}
+
+/// The dialect of a stream by one of its events; `None` when that says nothing, such as a keepalive.
+pub(crate) fn of_event(data: &str) -> Option<Provider> {
+    let [choices, kind] = lens::fields(data, ["choices", "type"])?;
+    if choices.is_some() {
+        return Some(Provider::OpenAiCompatible);
+    }
+    match &*lens::some_string(kind)? {
+        "message_start" | "content_block_start" | "content_block_delta" => Some(Provider::Anthropic),
+        kind if kind.starts_with("response.") => Some(Provider::OpenAiResponses),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_says_which_dialect_is_spoken_whatever_stands_before_it() {
+        for (path, provider, is_other) in [
+            ("/v1/chat/completions", Some(Provider::OpenAiCompatible), false),
+            ("/openai/deployments/d/chat/completions", Some(Provider::OpenAiCompatible), false),
+            ("/v1/completions/", Some(Provider::OpenAiCompatible), false),
+            ("/v1/responses", Some(Provider::OpenAiResponses), false),
+            ("/v1/responses/resp_1/cancel", Some(Provider::OpenAiResponses), true),
+            ("/v1/messages", Some(Provider::Anthropic), false),
+            ("/v1/messages/count_tokens", Some(Provider::Anthropic), true),
+            ("/v1/threads/t/messages", None, false),
+            (
+                "/v1/projects/p/locations/l/publishers/anthropic/models/m:streamRawPredict",
+                Some(Provider::Anthropic),
+                false,
+            ),
+            ("/model/eu.anthropic.claude/invoke", Some(Provider::Anthropic), false),
+            ("/model/amazon.titan/invoke", None, false),
+            ("/v1/embeddings", None, true),
+            ("/", None, false),
+            ("", None, false),
+        ] {
+            let endpoint = Endpoint::of(path);
+            assert_eq!((endpoint.provider, endpoint.is_other), (provider, is_other), "{path}");
+        }
+    }
+
+    #[test]
+    fn where_the_path_says_nothing_headers_and_shape_do() {
+        let body = |body: &'static str| Look { body: Some(body.as_bytes().into()), ..Look::default() };
+        assert_eq!(of_request(&body(r#"{"messages":[]}"#)), None);
+        assert_eq!(of_request(&body(r#"{"input":"x","model":"m"}"#)), None);
+        assert_eq!(of_request(&body(r#"{"input":"x","stream":true}"#)), Some(Provider::OpenAiResponses));
+        assert_eq!(
+            of_request(&body(r#"{"messages":[],"max_tokens":1,"system":"x"}"#)),
+            Some(Provider::Anthropic)
+        );
+        assert_eq!(
+            of_request(&body(r#"{"anthropic_version":"bedrock-2023-05-31"}"#)),
+            Some(Provider::Anthropic)
+        );
+        let headers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("anthropic-version"),
+            http::HeaderValue::from_static("2023-06-01"),
+        )]);
+        assert_eq!(
+            of_request(&Look { headers: Some(&headers), ..Look::default() }),
+            Some(Provider::Anthropic)
+        );
+    }
+
+    #[test]
+    fn an_answer_says_which_dialect_it_is() {
+        for (answer, provider) in [
+            (r#"{"choices":[]}"#, Provider::OpenAiCompatible),
+            (r#"{"object":"response","output":[]}"#, Provider::OpenAiResponses),
+            (r#"{"type":"message","content":[]}"#, Provider::Anthropic),
+            (r#"{"content":"x"}"#, Provider::OpenAiCompatible),
+            ("[]", Provider::OpenAiCompatible),
+        ] {
+            assert_eq!(of_answer(answer), provider, "{answer}");
+        }
+        for (event, provider) in [
+            (r#"{"choices":[]}"#, Some(Provider::OpenAiCompatible)),
+            (r#"{"type":"response.created"}"#, Some(Provider::OpenAiResponses)),
+            (r#"{"type":"message_start"}"#, Some(Provider::Anthropic)),
+            (r#"{"type":"ping"}"#, None),
+            ("null", None),
+        ] {
+            assert_eq!(of_event(event), provider, "{event}");
+        }
+    }
+}
