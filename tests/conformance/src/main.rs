@@ -6,8 +6,10 @@
 
 mod breaker;
 mod case;
+mod malformed;
 mod not_yet;
 mod retry;
+mod wire;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind { name: "breaker", load: json_lines, run: breaker::run },
     Kind { name: "retry", load: json_lines, run: retry::run },
+    Kind { name: "wire", load: wire::load, run: wire::run },
+    Kind { name: "malformed", load: json_lines, run: malformed::run },
 ];
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@ mod key;
 mod layer;
 mod service;
 
-pub(crate) use self::circuits::{Group, WeakCircuits};
+pub(crate) use self::circuits::Group;
 #[cfg(feature = "http")]
 pub use self::key::ByAuthority;
 pub use self::{

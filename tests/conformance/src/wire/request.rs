@@ -1,0 +1,154 @@
+//! The request that a sample answers.
+
+use http::Request;
+use llm_layer::Provider;
+use serde_json::{Value, json};
+
+use crate::case::Fields;
+
+/// What was asked, and of whom.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) provider: Provider,
+    dialect: Dialect,
+    pub(crate) streams: bool,
+    precondition: Precondition,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Dialect {
+    Chat,
+    Responses,
+    Anthropic,
+}
+
+#[derive(Debug)]
+enum Precondition {
+    /// Nothing is known of the request.
+    None,
+    /// Tools with the names of their parameters, where those are given.
+    Tools(Vec<(String, Option<Vec<String>>)>),
+    Json,
+    /// What only a validating layer can check.
+    Validation,
+}
+
+impl Asked {
+    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, String> {
+        let provider = fields.need("provider", Value::as_str)?;
+        let api = fields.need("api", Value::as_str)?;
+        let (dialect, provider) = match (provider, api) {
+            ("openai", "responses" | "responses-stream") => (Dialect::Responses, Provider::OpenAiResponses),
+            ("anthropic", _) => (Dialect::Anthropic, Provider::Anthropic),
+            (_, "chat" | "chat-stream" | "error") => (Dialect::Chat, Provider::OpenAiCompatible),
+            _ => return Err(format!("row: no dialect for {provider} {api}")),
+        };
+        let precondition = fields.need("precondition", |value| precondition(value.as_str()?))?;
+        Ok(Self { provider, dialect, streams: api.ends_with("-stream"), precondition })
+    }
+
+    /// The request; `None` where nothing is known of it.
+    pub(crate) fn request(&self) -> Option<Request<String>> {
+        let mut body = match self.dialect {
+            Dialect::Chat => json!({"model": "m", "messages": [{"role": "user", "content": "?"}]}),
+            Dialect::Anthropic => {
+                json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "?"}]})
+            }
+            Dialect::Responses => json!({"model": "m", "input": "?"}),
+        };
+        match &self.precondition {
+            Precondition::None => return None,
+            Precondition::Validation => {}
+            Precondition::Json => self.ask_for_json(&mut body),
+            Precondition::Tools(tools) => {
+                body["tools"] = tools.iter().map(|(name, names)| self.tool(name, names.as_deref())).collect();
+            }
+        }
+        if self.streams {
+            body["stream"] = true.into();
+        }
+        let path = match self.dialect {
+            Dialect::Chat => "/v1/chat/completions",
+            Dialect::Responses => "/v1/responses",
+            Dialect::Anthropic => "/v1/messages",
+        };
+        Request::post(path).body(body.to_string()).ok()
+    }
+
+    fn tool(&self, name: &str, parameters: Option<&[String]>) -> Value {
+        // A tool whose parameters are not told has some.
+        let names = parameters.map_or_else(|| vec!["any".to_owned()], <[String]>::to_vec);
+        let properties: serde_json::Map<_, _> =
+            names.into_iter().map(|name| (name, json!({"type": "string"}))).collect();
+        let schema = json!({"type": "object", "properties": properties});
+        match self.dialect {
+            Dialect::Chat => json!({"type": "function", "function": {"name": name, "parameters": schema}}),
+            Dialect::Responses => json!({"type": "function", "name": name, "parameters": schema}),
+            Dialect::Anthropic => json!({"name": name, "input_schema": schema}),
+        }
+    }
+
+    fn ask_for_json(&self, body: &mut Value) {
+        let (field, value) = match self.dialect {
+            Dialect::Chat => ("response_format", json!({"type": "json_object"})),
+            Dialect::Responses => ("text", json!({"format": {"type": "json_object"}})),
+            Dialect::Anthropic => ("output_config", json!({"format": {"type": "json_schema", "schema": {}}})),
+        };
+        body[field] = value;
+    }
+}
+
+fn precondition(text: &str) -> Option<Precondition> {
+    if let Some(tools) = text.strip_prefix("tools=[").and_then(|rest| rest.strip_suffix(']')) {
+        return tools_of(tools).map(Precondition::Tools);
+    }
+    let is_schema = text.starts_with("schema {");
+    match text {
+        "" => Some(Precondition::None),
+        "response_format JSON" => Some(Precondition::Json),
+        "repetition check on" | "text refusal markers on (opt-in)" => Some(Precondition::Validation),
+        _ if is_schema => Some(Precondition::Validation),
+        _ => None,
+    }
+}
+
+/// `get_weather(city,unit), list_files()`: commas stand inside parentheses too.
+fn tools_of(text: &str) -> Option<Vec<(String, Option<Vec<String>>)>> {
+    let mut tools = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = rest.find(['(', ',']).unwrap_or(rest.len());
+        let name = rest.get(..end)?.trim();
+        let mut parameters = None;
+        rest = rest.get(end..)?;
+        if let Some(inner) = rest.strip_prefix('(') {
+            let (names, after) = inner.split_once(')')?;
+            let names = names.split(',').map(|name| name.trim().to_owned());
+            parameters = Some(names.filter(|name| !name.is_empty()).collect());
+            rest = after;
+        }
+        tools.push((name.to_owned(), parameters));
+        rest = rest.trim_start().trim_start_matches(',').trim_start();
+    }
+    Some(tools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_read_with_their_parameters() {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            tools_of("a(x,y), b, c()"),
+            Some(vec![
+                ("a".to_owned(), Some(owned(&["x", "y"]))),
+                ("b".to_owned(), None),
+                ("c".to_owned(), Some(Vec::new())),
+            ])
+        );
+        assert!(tools_of("a(x").is_none());
+        assert!(precondition("something else").is_none());
+    }
+}
