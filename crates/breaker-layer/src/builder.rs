@@ -9,7 +9,7 @@ use failsoft_core::{ByResponse, Class, ConfigError};
 use crate::engine::{Mode, Over, Probes, Settings, SettingsBuilder, TripOn};
 use crate::keyed::OneForAll;
 use crate::table::Table;
-use crate::{BreakerLayer, Circuit, Row};
+use crate::{BreakerLayer, Circuit, Registry, Row};
 
 /// Makes a [`BreakerLayer`]; [`build`](Self::build) checks. Ranges and defaults of what concerns the circuit
 /// stand at the methods of [`SettingsBuilder`], which have the same names.
@@ -38,6 +38,7 @@ pub struct BreakerBuilder<C = ByResponse, K = OneForAll> {
     pub(crate) circuit: CircuitBuilder,
     pub(crate) classify: C,
     pub(crate) waits: bool,
+    pub(crate) registries: Vec<Registry>,
     pub(crate) keys: K,
 }
 
@@ -74,7 +75,7 @@ impl BreakerBuilder {
     }
 
     pub(crate) fn of(circuit: CircuitBuilder) -> Self {
-        Self { circuit, classify: ByResponse, waits: false, keys: OneForAll }
+        Self { circuit, classify: ByResponse, waits: false, registries: Vec::new(), keys: OneForAll }
     }
 }
 
@@ -100,13 +101,13 @@ impl<C, K> BreakerBuilder<C, K> {
     /// plain values take [`ErrorsOnly`](failsoft_core::ErrorsOnly) or
     /// [`classify_fn`](failsoft_core::classify_fn()).
     pub fn classify<D>(self, classify: D) -> BreakerBuilder<D, K> {
-        let Self { circuit, waits, keys, .. } = self;
-        BreakerBuilder { circuit, classify, waits, keys }
+        let Self { circuit, waits, registries, keys, .. } = self;
+        BreakerBuilder { circuit, classify, waits, registries, keys }
     }
 
     /// Changes what one class does to the circuit. Default: the table of the [crate](crate#what-counts).
-    /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral. Not
-    /// for success and denials.
+    /// `Timeout` and `Soft` are changed kind by kind; what the target is not to blame for stays neutral, and so
+    /// does a call that was dropped after its first content. Not for success and denials.
     pub fn on(mut self, class: Class, row: Row) -> Self {
         self.circuit.rows.push((class, row));
         self
@@ -117,6 +118,12 @@ impl<C, K> BreakerBuilder<C, K> {
     /// together with a canary.
     pub fn pending_while_open(mut self) -> Self {
         self.waits = true;
+        self
+    }
+
+    /// Registers what is built, for a view of all circuits of a process; see [`Registry`].
+    pub fn registry(mut self, registry: &Registry) -> Self {
+        self.registries.push(registry.clone());
         self
     }
 
@@ -223,6 +230,7 @@ impl<C> BreakerBuilder<C> {
             return Err(ConfigError::new("BreakerLayer", "pending_while_open", "on", expected));
         }
         let circuit = Circuit::new(settings, name, table, None);
+        self.registries.iter().for_each(|registry| registry.add(&circuit));
         Ok(BreakerLayer { circuit, classify: self.classify, waits: self.waits })
     }
 }

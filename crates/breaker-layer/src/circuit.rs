@@ -3,19 +3,20 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Health, Mark, Verdict};
 use tokio::time::Instant;
 
 use crate::engine::{
-    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Refusal, Settings, Snapshot,
-    State, Transition,
+    Acquired, Changes, Counts, Engine, InvalidTransition, Mode, Outcome, Permit, Reason, Refusal, Settings,
+    Snapshot, State, Transition,
 };
 use crate::events;
 use crate::keyed::Group;
 use crate::listeners::{Listeners, Subscription};
+use crate::metrics::Meters;
 use crate::table::Table;
 use crate::waiters::Waiters;
 
@@ -24,7 +25,7 @@ use crate::waiters::Waiters;
 ///
 /// ```
 /// use breaker_layer::{BreakerLayer, engine::{Mode, State}};
-/// use failsoft_core::{BoxError, Call, Class, Condition, Denier, Evict, Fault, Health, Mark, Verdict};
+/// use failsoft_core::{Condition, Health};
 ///
 /// let layer = BreakerLayer::builder().name("model-a").build()?;
 /// let circuit = layer.circuit().clone();
@@ -50,6 +51,7 @@ struct Shared {
     group: Option<Arc<Group>>,
     /// The mode that it was made with.
     first_mode: Mode,
+    meters: Meters,
 }
 
 type Listener = dyn Fn(&Transition) + Send + Sync;
@@ -62,9 +64,12 @@ impl Circuit {
         group: Option<Arc<Group>>,
     ) -> Self {
         let engine = Engine::new(settings, Instant::now());
-        let (waiters, listeners) = Default::default();
+        let (waiters, listeners, meters) = Default::default();
         let first_mode = engine.mode();
-        Self(Arc::new(Shared { engine, name, table, waiters, listeners, group, first_mode }))
+        if let Some(group) = &group {
+            group.meters.entered(group.name(), engine.state(), 1.0);
+        }
+        Self(Arc::new(Shared { engine, name, table, waiters, listeners, group, first_mode, meters }))
     }
 
     /// Its name, which is the target of its refusals.
@@ -157,6 +162,26 @@ impl Circuit {
         })
     }
 
+    /// Does not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakCircuit {
+        WeakCircuit(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn target(&self) -> Option<Arc<str>> {
+        self.0.name.clone()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn group(&self) -> Option<&Group> {
+        self.0.group.as_deref()
+    }
+
+    /// Brings the gauges up to date.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn publish(&self) {
+        self.0.meters.publish(self);
+    }
+
     // ===== for the service =====
 
     #[inline]
@@ -198,12 +223,39 @@ impl Circuit {
         admission
     }
 
-    /// Whether this outcome opened it.
-    pub(crate) fn settle(&self, permit: Permit, outcome: Outcome, took: Duration) -> bool {
-        let probe = permit.is_probe();
-        let changes = self.0.engine.settle(permit, outcome, took, Instant::now);
+    /// A call succeeded, and that changed nothing.
+    #[inline]
+    pub(crate) fn succeeded(&self) {
+        self.0.meters.success(self);
+    }
+
+    /// Whether this outcome opened it. `now` is what [`nanos`](Self::nanos) said, if it was just asked.
+    pub(crate) fn settle(
+        &self,
+        permit: Permit,
+        class: Class,
+        outcome: Outcome,
+        slow: bool,
+        now: Option<NonZeroU64>,
+    ) -> bool {
+        let engine = &self.0.engine;
+        let probe =
+            permit.is_probe().then(|| events::probe_result(outcome, slow, engine.is_current(&permit)));
+        let now = || now.map_or_else(|| engine.nanos(Instant::now()), |now| now.get() - 1);
+        let changes = engine.settle_at(permit, outcome, slow, now);
+        if !class.is_denied() {
+            events::outcome(self.name(), class, outcome, slow);
+            self.0.meters.outcome(self, class, outcome, slow);
+        }
+        if let Some(result) = probe {
+            events::probe(self.name(), class, result);
+            self.0.meters.probe(self, result);
+        }
         if changes.is_empty() {
-            if probe {
+            if outcome != Outcome::Success {
+                self.0.meters.rates(self);
+            }
+            if probe.is_some() {
                 // it may have been given back
                 self.0.waiters.wake();
             }
@@ -220,6 +272,7 @@ impl Circuit {
     #[cold]
     pub(crate) fn refuse(&self, refusal: &Refusal) -> BoxError {
         events::refused(self.name(), refusal);
+        self.0.meters.refused(self, refusal);
         let verdict = Verdict::of(Class::Denied(Denier::Circuit)).with_advice(refusal.retry_after);
         let message = match refusal.state {
             State::HalfOpen => "the circuit is probing",
@@ -237,14 +290,17 @@ impl Circuit {
         }
     }
 
-    /// Whether it opened.
+    /// Whether an outcome opened it. The end of a lease is none, though the end of a call may be when it is noticed.
     #[cold]
     fn tell_all(&self, changes: Changes) -> bool {
         let listeners = self.0.listeners.all();
         let mut opened = false;
         for transition in changes {
-            opened |= transition.to == State::Open && transition.is_change();
+            opened |= transition.to == State::Open
+                && transition.is_change()
+                && transition.reason != Reason::LeaseEnded;
             events::transition(self.name(), &transition);
+            self.0.meters.transition(self, &transition);
             for listener in &listeners {
                 self.guarded(|| listener(&transition));
             }
@@ -279,6 +335,33 @@ impl Health for Circuit {
 
     fn recovers_in(&self) -> Option<Duration> {
         self.time_left()
+    }
+}
+
+/// A circuit that may be gone.
+pub(crate) struct WeakCircuit(Weak<Shared>);
+
+impl WeakCircuit {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Circuit> {
+        self.0.upgrade().map(Circuit)
+    }
+}
+
+impl PartialEq for WeakCircuit {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            group.meters.entered(group.name(), self.engine.state(), -1.0);
+        }
     }
 }
 

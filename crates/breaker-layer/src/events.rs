@@ -1,6 +1,8 @@
 //! The names of everything that this crate tells `tracing`.
 
-use crate::engine::{Refusal, State, Transition};
+use failsoft_core::Class;
+
+use crate::engine::{Outcome, Refusal, State, Transition};
 
 /// A transition: a warning when it opens, else for information.
 pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
@@ -26,6 +28,56 @@ pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
         };
     }
     if *to == State::Open { tell!(warn) } else { tell!(info) }
+}
+
+/// How a call ended; plain successes through a healthy circuit are not told one by one.
+pub(crate) fn outcome(circuit: Option<&str>, class: Class, outcome: Outcome, slow: bool) {
+    tracing::trace!(
+        name: "failsoft_circuit_outcome",
+        circuit,
+        class = class.as_str(),
+        counted = counted(outcome),
+        weight = weight(outcome),
+        slow,
+        "a call ended"
+    );
+}
+
+/// How a probe ended.
+pub(crate) fn probe(circuit: Option<&str>, class: Class, result: &'static str) {
+    tracing::debug!(name: "failsoft_circuit_probe", circuit, class = class.as_str(), result, "a probe ended");
+}
+
+/// What an outcome did to a circuit, for events and metrics.
+pub(crate) const fn counted(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Success => "success",
+        Outcome::Failure { .. } => "failure",
+        Outcome::RateLimited { .. } => "rate_limited",
+        Outcome::AtOnce { .. } => "at_once",
+        Outcome::Alive => "alive",
+        Outcome::Neutral => "neutral",
+        Outcome::Cancelled => "cancelled",
+    }
+}
+
+/// The weight of a failure; 0 for anything else.
+pub(crate) fn weight(outcome: Outcome) -> f64 {
+    match outcome {
+        Outcome::Failure { weight, .. } => weight.into(),
+        _ => 0.0,
+    }
+}
+
+/// What a probe's outcome says, for events and metrics.
+pub(crate) const fn probe_result(outcome: Outcome, slow: bool, current: bool) -> &'static str {
+    match outcome {
+        _ if !current => "late",
+        Outcome::Failure { .. } | Outcome::RateLimited { .. } | Outcome::AtOnce { .. } => "failed",
+        Outcome::Success | Outcome::Alive | Outcome::Cancelled if slow => "slow",
+        Outcome::Success | Outcome::Alive => "good",
+        Outcome::Neutral | Outcome::Cancelled => "given_back",
+    }
 }
 
 /// A call that was refused.

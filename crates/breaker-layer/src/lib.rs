@@ -39,7 +39,11 @@
 //! | to | look at |
 //! |---|---|
 //! | put a breaker around a service | [`BreakerLayer`], [`BreakerBuilder`] |
+//! | start from numbers that fit a model, a tool, a database | [`presets`] |
+//! | give each host, model, tool or tenant a circuit | [`BreakerBuilder::key_fn`], [`KeyedBreakerLayer`], [`Circuits`] |
 //! | watch and steer it | [`Circuit`] |
+//! | see all circuits of a process, for a health endpoint | [`Registry`] |
+//! | count what happens | [`metrics`] |
 //! | say what counts as a failure | [`BreakerBuilder::classify`], [`BreakerBuilder::on`] |
 //! | use it without tower | [`engine`] |
 //!
@@ -61,7 +65,8 @@
 //!
 //! `http` (default) follows the bodies of `http::Response`, so that a failure in the middle of a body counts;
 //! `reqwest-013` those of reqwest 0.13; `tower-05` recognises the errors of tower's own timeout and
-//! load_shed.
+//! load_shed; `metrics` counts through the crate `metrics` what the module
+//! [`metrics`] lists; `serde` makes snapshots serialisable.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -75,6 +80,11 @@ mod future;
 mod keyed;
 mod layer;
 mod listeners;
+pub mod metrics;
+pub mod presets;
+mod registry;
+#[cfg(feature = "serde")]
+mod serialize;
 mod service;
 mod table;
 mod ticket;
@@ -89,6 +99,7 @@ pub use self::{
     keyed::{Circuits, KeyFn, KeyRef, Keyed, KeyedBreaker, KeyedBreakerLayer, Keys, OneForAll},
     layer::BreakerLayer,
     listeners::Subscription,
+    registry::{CircuitSnapshot, KeyedSnapshot, MAX_LISTED, Registry, RegistrySnapshot},
     service::Breaker,
     table::Row,
     ticket::Ticket,

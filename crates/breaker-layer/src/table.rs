@@ -52,11 +52,14 @@ impl Table {
         if class.is_denied() {
             return Outcome::Neutral;
         }
+        let unseen = if content_seen { Outcome::Neutral } else { Outcome::Cancelled };
         // a caller in too much of a hurry, a limit of our own: nothing that the target did, no more than a
         // dropped call
-        let not_the_target = class.blame() == Blame::Target && verdict.blame() != Blame::Target;
-        if class == Class::Cancelled || not_the_target {
-            return if content_seen { Outcome::Neutral } else { Outcome::Cancelled };
+        if class.blame() == Blame::Target && verdict.blame() != Blame::Target {
+            return unseen;
+        }
+        if class == Class::Cancelled && (content_seen || self.changed(class).is_none()) {
+            return unseen;
         }
         let advice = verdict.retry_after();
         match self.row(class) {
@@ -70,8 +73,11 @@ impl Table {
     }
 
     fn row(&self, class: Class) -> Row {
-        let changed = self.rows.iter().find(|(of, _)| *of == class);
-        changed.map_or_else(|| self.default_row(class), |(_, row)| *row)
+        self.changed(class).unwrap_or_else(|| self.default_row(class))
+    }
+
+    fn changed(&self, class: Class) -> Option<Row> {
+        self.rows.iter().find(|(of, _)| *of == class).map(|(_, row)| *row)
     }
 
     fn default_row(&self, class: Class) -> Row {
@@ -137,6 +143,53 @@ mod tests {
         assert_eq!(table.outcome(&advised, false), Outcome::AtOnce { advice: Some(Duration::from_secs(1)) });
         assert_eq!(table.outcome(&Verdict::of(soft), false), Outcome::Success);
         assert!(matches!(table.outcome(&Verdict::soft(SoftKind::Drift), false), Outcome::Failure { .. }));
+    }
+
+    #[test]
+    fn each_row_can_be_changed_to_each_other() {
+        let classes = [
+            Class::Transient,
+            Class::Overloaded,
+            Class::Timeout(Limit::Connect),
+            Class::Timeout(Limit::FirstContent),
+            Class::Timeout(Limit::Idle),
+            Class::Timeout(Limit::Total),
+            Class::RateLimited,
+            Class::Quota,
+            Class::Auth,
+            Class::ModelNotFound,
+            Class::ContextLength,
+            Class::Refused,
+            Class::Invalid,
+            Class::Soft(SoftKind::Truncated),
+            Class::Soft(SoftKind::UnknownTool),
+            Class::Unknown,
+            Class::Cancelled,
+        ];
+        let (soft, advice) = (Weight::SOFT, Some(Duration::from_secs(1)));
+        let rows = [
+            (Row::Success, Outcome::Success),
+            (Row::Failure(soft), Outcome::Failure { weight: soft, advice }),
+            (Row::RateLimited, Outcome::RateLimited { advice }),
+            (Row::AtOnce, Outcome::AtOnce { advice }),
+            (Row::Alive, Outcome::Alive),
+            (Row::Neutral, Outcome::Neutral),
+        ];
+        for class in classes {
+            let verdict = Verdict::of(class).with_advice(advice);
+            for (row, outcome) in rows {
+                assert_eq!(table(vec![(class, row)]).outcome(&verdict, false), outcome, "{class}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_drop_after_content_says_nothing_whatever_its_row() {
+        let table = table(vec![(Class::Cancelled, Row::Failure(Weight::FULL))]);
+        assert_eq!(table.outcome(&Verdict::CANCELLED, false), Outcome::FAILURE);
+        assert_eq!(table.outcome(&Verdict::CANCELLED, true), Outcome::Neutral);
+        let hurry = Verdict::of(Class::Timeout(Limit::Total)).with_blame(Blame::Caller);
+        assert_eq!(table.outcome(&hurry, false), Outcome::Cancelled, "nor is that a drop");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use failsoft_core::{Call, Class, Guard, Verdict};
 
@@ -49,13 +48,6 @@ impl Ticket {
         result
     }
 
-    /// From the call to the first content, or to now.
-    fn took(&self) -> Duration {
-        let Some(time) = self.time else { return Duration::ZERO };
-        let took = if self.content_seen { time.get() } else { self.since(time) };
-        Duration::from_nanos(took)
-    }
-
     fn since(&self, start: NonZeroU64) -> u64 {
         self.circuit.nanos().map_or(0, |now| now.get().saturating_sub(start.get()))
     }
@@ -63,8 +55,19 @@ impl Ticket {
     /// Books the verdict; whether it opened the circuit.
     fn book(&mut self, verdict: &Verdict) -> bool {
         let outcome = self.circuit.table().outcome(verdict, self.content_seen);
-        let took = self.took();
-        self.permit.take().is_some_and(|permit| self.circuit.settle(permit, outcome, took))
+        let Some(permit) = self.permit.take() else { return false };
+        let engine = self.circuit.engine();
+        // from the call to the first content, or to now
+        let (slow, now) = match self.time {
+            None => (false, None),
+            Some(took) if self.content_seen => (engine.is_slow(took.get()), None),
+            Some(start) => {
+                // the window of time needs to know the time too: one read does for both
+                let now = self.circuit.nanos();
+                (engine.is_slow(now.map_or(0, |now| now.get().saturating_sub(start.get()))), now)
+            }
+        };
+        self.circuit.settle(permit, verdict.class(), outcome, slow, now)
     }
 
     #[inline(never)]
@@ -77,7 +80,7 @@ impl Ticket {
     #[cold]
     fn dropped(&mut self) {
         let verdict = if self.working { Verdict::of(Class::Unknown) } else { Verdict::CANCELLED };
-        self.book(&verdict);
+        self.settle_else(&verdict);
     }
 }
 
@@ -97,6 +100,7 @@ impl Guard for Ticket {
         let Some(permit) = &self.permit else { return };
         if verdict.is_success() && self.time.is_none() && self.circuit.engine().is_clean_for(permit) {
             self.permit = None;
+            self.circuit.succeeded();
         } else {
             self.settle_else(&verdict);
         }

@@ -26,7 +26,10 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Data(Duration),
+    /// A comment of an event stream.
+    Ping(Duration),
     Fail(Duration),
+    Panic(Duration),
     Hang,
 }
 
@@ -51,7 +54,7 @@ impl Body for Scripted {
         if self.next.is_none() {
             let Some(then) = self.script.pop_front() else { return Poll::Ready(None) };
             let after = match then {
-                Then::Data(after) | Then::Fail(after) => after,
+                Then::Data(after) | Then::Ping(after) | Then::Fail(after) | Then::Panic(after) => after,
                 Then::Hang => Duration::from_secs(86_400),
             };
             self.next = Some((then, Box::pin(sleep(after))));
@@ -62,6 +65,8 @@ impl Body for Scripted {
         self.next = None;
         Poll::Ready(match then {
             Then::Data(_) => Some(Ok(Frame::data(Bytes::from_static(b"data")))),
+            Then::Ping(_) => Some(Ok(Frame::data(Bytes::from_static(b": ping\n\n")))),
+            Then::Panic(_) => panic!("inside"),
             Then::Fail(_) => Some(Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())),
             Then::Hang => None,
         })
@@ -89,7 +94,8 @@ async fn answer(layer: &BreakerLayer, script: &[Then]) -> Watched<Scripted, Body
     let script = script.to_vec();
     let service = tower::service_fn(move |_: Request<()>| {
         let body = scripted(&script);
-        async { Ok::<_, Infallible>(Response::new(body)) }
+        let response = Response::builder().header("content-type", "text/event-stream").body(body);
+        async { response }
     });
     layer.layer(service).oneshot(Request::new(())).await.unwrap().into_body()
 }
@@ -119,6 +125,7 @@ async fn a_stream_that_breaks_half_way_is_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn late_first_content_is_slow_however_quick_the_head_was() {
+    // C36: slow calls were measured by another clock; here it stands still but for the test
     let layer = touchy().build().unwrap();
     let body = answer(&layer, &[Then::Data(5 * SECOND)]).await;
     body.collect().await.unwrap();
@@ -170,6 +177,63 @@ async fn a_probe_whose_body_hangs_holds_the_circuit_no_longer_than_the_lease() {
     assert_eq!(layer.circuit().state(), State::Open);
     drop(body);
     assert_eq!(layer.circuit().time_left(), Some(SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keepalives_renew_no_lease_and_are_no_first_content() {
+    let layer = touchy().build().unwrap();
+    layer.circuit().half_open().unwrap();
+    let start = Instant::now();
+    let script = [&[Then::Data(SECOND)], [Then::Ping(SECOND); 30].as_slice()].concat();
+    let reads = tokio::spawn(answer(&layer, &script).await.collect());
+    sleep_until(start + 10 * SECOND).await;
+    assert_eq!(layer.circuit().state(), State::HalfOpen, "content came after 1 s");
+    sleep_until(start + 11 * SECOND).await;
+    assert_eq!(layer.circuit().state(), State::Open, "and then nothing but keepalives");
+    reads.await.unwrap().unwrap();
+
+    layer.circuit().reset();
+    let body = answer(&layer, &[Then::Ping(SECOND); 30]).await;
+    let _ = tokio::time::timeout(5 * SECOND, body.collect()).await.unwrap_err();
+    assert_eq!(layer.circuit().state(), State::Open, "dropped after 5 s without content: slow");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_an_inner_reader_counts_pieces_only_those_renew_the_lease() {
+    let layer = touchy().build().unwrap();
+    layer.circuit().half_open().unwrap();
+    let start = Instant::now();
+    let insight = Insight::new();
+    insight.learn(|facts| facts.pieces = Some(0));
+    let left = insight.clone();
+    let service = tower::service_fn(move |_: Request<()>| {
+        let mut response = Response::new(scripted(&[Then::Data(SECOND); 60]));
+        response.extensions_mut().insert(left.clone());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
+    let reads = tokio::spawn(response.into_body().collect());
+    sleep_until(start + 5 * SECOND + SECOND / 2).await;
+    insight.learn(|facts| facts.pieces = Some(1));
+    sleep_until(start + 15 * SECOND).await;
+    assert_eq!(layer.circuit().state(), State::HalfOpen, "a piece came after 6 s");
+    sleep_until(start + 16 * SECOND).await;
+    assert_eq!(layer.circuit().state(), State::Open, "and then bytes that were none");
+    reads.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_is_a_failure_and_the_panic_goes_on() {
+    // P21
+    for script in [&[Then::Panic(SECOND)] as &[_], &[Then::Data(SECOND), Then::Panic(SECOND)]] {
+        let layer = touchy().build().unwrap();
+        let reads = tokio::spawn(answer(&layer, script).await.collect());
+        assert!(reads.await.unwrap_err().is_panic());
+        assert_eq!(
+            (layer.circuit().state(), layer.circuit().snapshot().consecutive_openings),
+            (State::Open, 1)
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -146,7 +146,7 @@ fn probes_spread_wider_than_the_window_still_decide() {
 
 #[test]
 fn hung_calls_that_are_dropped_open_it_if_there_is_a_slow_rule() {
-    // P6: 200 hung calls were dropped by a timeout outside and recorded nothing
+    // P6, C39: 200 hung calls were dropped by a timeout outside and recorded nothing
     let slow = Settings::builder().slow_after(Duration::from_secs(4)).slow_rate(0.5);
     let bench = Bench::new(slow);
     for _ in 0..10 {
@@ -251,6 +251,73 @@ fn a_failed_probe_starts_a_fresh_and_longer_open_time() {
 }
 
 #[test]
+fn a_deadline_is_kept_by_a_clock_that_only_goes_on() {
+    // C35: the wall clock went back an hour, and a second lasted until it had caught up
+    let mut bench = Bench::new(touchy());
+    bench.at(3_600_000).call(Outcome::FAILURE);
+    assert!(bench.at(0).acquire().is_none() && bench.at(3_600_999).acquire().is_none());
+    assert!(bench.at(3_601_000).acquire().is_some());
+}
+
+#[test]
+fn calls_that_last_longer_than_the_window_count_when_they_end() {
+    // C38: 40 of 40 failing calls of 120 ms were never seen by a window of 50 ms
+    let window = Over::Time { span: Duration::from_millis(50), buckets: 10 };
+    let mut bench = Bench::new(Settings::builder().over(window));
+    let running: Vec<_> = (0..40).map(|_| bench.acquire().unwrap()).collect();
+    bench.at(120);
+    running.into_iter().for_each(|permit| drop(bench.settle(permit, Outcome::FAILURE, Duration::ZERO)));
+    assert_eq!(bench.state(), State::Open);
+}
+
+#[test]
+fn by_default_the_first_hard_failure_of_a_probe_opens_again_before_all_were_made() {
+    // C22: half-open admitted fewer calls than it was set to; that is meant, and documented
+    let mut bench = Bench::new(Settings::builder().failures(1).soft_alone_may_not_open());
+    bench.call(Outcome::FAILURE);
+    bench.at(30_000).call(Outcome::FAILURE);
+    assert_eq!((bench.state(), bench.time_left()), (State::Open, advice(60)));
+}
+
+#[test]
+fn advice_outlasts_the_longest_open_time_and_is_never_shortened_by_jitter_or_a_failed_probe() {
+    // G28, G36
+    for seed in 0..100 {
+        let settings = touchy().max_open_time(Duration::from_secs(5)).seed(seed);
+        let start = tokio::time::Instant::now();
+        let engine = breaker_layer::engine::Engine::new(settings.jitter(1.0).build().unwrap(), start);
+        let call = |at: u64, outcome| {
+            let now = start + Duration::from_millis(at);
+            let permit = engine.acquire(|| now).admission.ok()?;
+            let _ = engine.settle(permit, outcome, Duration::ZERO, || now);
+            engine.snapshot(now).0.time_left
+        };
+        let failure = Outcome::Failure { weight: Weight::FULL, advice: advice(20) };
+        assert_eq!(call(0, failure), advice(20));
+        assert_eq!(call(19_999, Outcome::Success), None, "refused");
+        let left = call(20_000, Outcome::FAILURE).unwrap();
+        assert!(left <= Duration::from_secs(5), "it is over by then: {left:?}");
+    }
+}
+
+#[test]
+fn probe_times_of_many_processes_are_spread() {
+    // all of them see the failure at the same moment; nobody is seeded
+    let start = tokio::time::Instant::now();
+    let mut tenths = [0_u32; 10];
+    for _ in 0..2_000 {
+        let settings = touchy().open_time(Duration::from_secs(30)).jitter(0.1).build().unwrap();
+        let engine = breaker_layer::engine::Engine::new(settings, start);
+        let permit = engine.acquire(|| start).admission.unwrap();
+        let _ = engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start);
+        let left = engine.snapshot(start).0.time_left.unwrap();
+        let late = left.checked_sub(Duration::from_secs(30)).expect("never before the open time");
+        tenths[(late.as_millis() / 300) as usize] += 1;
+    }
+    assert!(tenths.iter().all(|count| (100..300).contains(count)), "not spread over 3 s: {tenths:?}");
+}
+
+#[test]
 fn a_rate_limited_probe_waits_just_as_long_as_it_was_told() {
     // G36
     let mut bench = Bench::new(touchy().open_time(Duration::from_secs(60)));
@@ -269,7 +336,7 @@ fn a_rate_limited_probe_without_long_advice_has_failed() {
 
 #[test]
 fn rate_limits_are_neutral_but_five_in_a_row_without_advice_open() {
-    // G38
+    // G38, G39: the server's limits, and the retries within them, opened it
     let mut bench = Bench::new(touchy());
     let limited = |seconds| Outcome::RateLimited { advice: seconds };
     (0..100).for_each(|_| assert!(bench.call(limited(advice(4)))));

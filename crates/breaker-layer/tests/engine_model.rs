@@ -6,7 +6,7 @@ mod model;
 
 use std::time::Duration;
 
-use breaker_layer::engine::{Engine, Mode, Outcome, Permit, State, Weight};
+use breaker_layer::engine::{Changes, Engine, Mode, Outcome, Permit, State, Weight};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -88,13 +88,28 @@ struct Pair {
     epoch: Instant,
     now: i64,
     running: Vec<(Permit, Ticket)>,
+    /// Of everything that was told: what a gauge of the state would show, and the last number.
+    told: (State, u64),
 }
 
 impl Pair {
     fn new(plan: Plan) -> Self {
         let epoch = Instant::now() + Duration::from_secs(86_400);
         let engine = Engine::new(plan.settings(), epoch);
-        Self { engine, model: Model::new(plan), epoch, now: 0, running: Vec::new() }
+        let told = (engine.state(), 0);
+        Self { engine, model: Model::new(plan), epoch, now: 0, running: Vec::new(), told }
+    }
+
+    /// What is told is a chain without gaps: each step leaves the state that the one before it entered (P10).
+    fn hear(&mut self, changes: Changes) -> Result<(), TestCaseError> {
+        for told in changes {
+            prop_assert_eq!(told.from, self.told.0);
+            prop_assert!(told.sequence >= self.told.1 && told.time_in_state >= Duration::ZERO);
+            prop_assert_eq!(told.open_for.is_some(), told.to == State::Open);
+            prop_assert!(told.to != State::Open || told.consecutive_openings > 0);
+            self.told = (told.to, told.sequence);
+        }
+        Ok(())
     }
 
     fn instant(&self) -> Instant {
@@ -112,6 +127,7 @@ impl Pair {
                     true => self.engine.acquire_as_last_resort(|| now),
                     false => self.engine.acquire(|| now),
                 };
+                self.hear(acquired.changes)?;
                 match (acquired.admission, self.model.acquire(last_resort, t)) {
                     (Ok(permit), Ok(ticket)) => {
                         prop_assert_eq!(permit.is_probe(), ticket.is_probe());
@@ -125,37 +141,43 @@ impl Pair {
             }
             Step::Settle { which, outcome, took } if !self.running.is_empty() => {
                 let (permit, ticket) = self.running.swap_remove(which % self.running.len());
-                let _ = self.engine.settle(permit, outcome, Duration::from_millis(took), || now);
+                let changes = self.engine.settle(permit, outcome, Duration::from_millis(took), || now);
+                self.hear(changes)?;
                 self.model.settle(&ticket, outcome, took, t);
             }
             Step::Renew { which } if !self.running.is_empty() => {
                 let (permit, ticket) = &self.running[which % self.running.len()];
-                let _ = self.engine.renew(permit, || now);
+                let changes = self.engine.renew(permit, || now);
                 self.model.renew(ticket, t);
+                self.hear(changes)?;
             }
             Step::Settle { .. } | Step::Renew { .. } => {}
             Step::Reset => {
-                let _ = self.engine.reset(now);
+                self.hear(self.engine.reset(now))?;
                 self.model.reset(t);
             }
             Step::SetMode(mode) => {
-                let _ = self.engine.set_mode(mode, now);
+                self.hear(self.engine.set_mode(mode, now))?;
                 self.model.set_mode(mode, t);
             }
             Step::Open(ms) => {
-                let done = self.engine.open(ms.map(Duration::from_millis), now).is_ok();
-                prop_assert_eq!(done, self.model.open(ms, t));
+                let done = self.engine.open(ms.map(Duration::from_millis), now);
+                prop_assert_eq!(done.is_ok(), self.model.open(ms, t));
+                self.hear(done.unwrap_or_default())?;
             }
             Step::HalfOpen => {
-                let done = self.engine.half_open(now).is_ok();
-                prop_assert_eq!(done, self.model.half_open(t));
+                let done = self.engine.half_open(now);
+                prop_assert_eq!(done.is_ok(), self.model.half_open(t));
+                self.hear(done.unwrap_or_default())?;
             }
         }
         self.compare()
     }
 
     fn compare(&mut self) -> Result<(), TestCaseError> {
-        let (snapshot, _) = self.engine.snapshot(self.instant());
+        let (snapshot, changes) = self.engine.snapshot(self.instant());
+        self.hear(changes)?;
+        prop_assert_eq!(snapshot.state, self.told.0);
         prop_assert_eq!(View::of(&snapshot), self.model.view(self.now));
         let near = |rate: Option<f64>, other: Option<f64>| match (rate, other) {
             (Some(rate), Some(other)) => (rate - other).abs() < 1e-9,
@@ -182,7 +204,12 @@ proptest! {
     }
 
     #[test]
-    fn a_healthy_upstream_always_closes_again(plan in Plan::any(), steps in steps()) {
+    fn a_healthy_upstream_always_closes_again(
+        plan in Plan::any(),
+        steps in steps(),
+        // also with streams that last longer than any lease
+        stream_ticks in prop_oneof![Just(0_i64), 1..60_i64],
+    ) {
         let mut pair = Pair::new(plan);
         for step in &steps {
             pair.step(step)?;
@@ -191,11 +218,18 @@ proptest! {
         if !matches!(pair.engine.mode(), Mode::Enforcing | Mode::Advisory) {
             let _ = pair.engine.reset(pair.instant());
         }
-        // the calls that run still never end; new ones come once a second, and are good
-        for _ in 0..300 {
-            pair.now += 1_000;
+        // the calls that run still never end; new ones come at each tick, stream, and are good
+        let mut streams: Vec<(i64, Permit)> = Vec::new();
+        for tick in 0..2_000_i64 {
+            pair.now += 400;
             let now = pair.instant();
             if let Ok(permit) = pair.engine.acquire(|| now).admission {
+                streams.push((tick + stream_ticks, permit));
+            }
+            streams.iter().for_each(|(_, permit)| drop(pair.engine.renew(permit, || now)));
+            let (over, on) = streams.into_iter().partition(|(end, _)| *end <= tick);
+            streams = on;
+            for (_, permit) in over as Vec<_> {
                 let _ = pair.engine.settle(permit, Outcome::Success, Duration::ZERO, || now);
             }
             if pair.engine.state() == State::Closed {

@@ -115,7 +115,10 @@ pub(crate) fn step(
     let trailers_only = || verdict_of_grpc(headers).filter(|_| grpc);
     match failure.or_else(|| verdict_of_head(status, headers)).or_else(trailers_only).or(learnt) {
         Some(verdict) => Step::Now(verdict),
-        None => Step::AtEnd(BodyJudge { insight: insight.cloned(), grpc }),
+        None => {
+            let events = is_event_stream(headers);
+            Step::AtEnd(BodyJudge { insight: insight.cloned(), grpc, events, pieces: 0 })
+        }
     }
 }
 
@@ -123,20 +126,32 @@ pub(crate) fn step(
 /// the [`Insight`] says by then, else a success.
 ///
 /// Where a reader further in completes the insight while the body runs, its verdict is the protocol's own end: it
-/// stands from then on, also when the client drops the body there without reading on.
+/// stands from then on, also when the client drops the body there without reading on. Where such a reader counts the
+/// pieces of content, only bytes that brought one are content; where nobody does, all are, but for the comments of an
+/// event stream.
 #[derive(Clone, Debug)]
 pub struct BodyJudge {
     insight: Option<Insight>,
     grpc: bool,
+    /// It is a stream of server-sent events.
+    events: bool,
+    /// How many pieces there were when it was looked last.
+    pieces: u64,
 }
 
 impl Judge for BodyJudge {
     fn data(&mut self, bytes: &[u8]) -> Seen {
-        match self.insight.as_ref().and_then(Insight::verdict) {
-            Some(verdict) => Seen::End(verdict),
-            None if bytes.is_empty() => Seen::Nothing,
-            None => Seen::Content,
+        let learnt = self.insight.as_ref().map(|insight| insight.read(|facts| (facts.verdict, facts.pieces)));
+        let (verdict, pieces) = learnt.unwrap_or_default();
+        if let Some(verdict) = verdict {
+            return Seen::End(verdict);
         }
+        let is_content = match pieces {
+            Some(pieces) => pieces > std::mem::replace(&mut self.pieces, pieces),
+            None if self.events => !is_comment(bytes),
+            None => !bytes.is_empty(),
+        };
+        if is_content { Seen::Content } else { Seen::Nothing }
     }
 
     fn end(self, end: End<'_>) -> Verdict {
@@ -149,6 +164,22 @@ impl Judge for BodyJudge {
             End::Error(err) => verdict_of_body_error(err),
         }
     }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let of_type = |value: &http::HeaderValue| {
+        value.as_bytes().get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
+    };
+    headers.get(http::header::CONTENT_TYPE).is_some_and(of_type)
+}
+
+/// Whether these bytes of an event stream are nothing but comments, such as `: ping`, by which servers keep a
+/// connection open while a model works, or is stuck.
+fn is_comment(bytes: &[u8]) -> bool {
+    bytes
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
+        .all(|line| line.first().is_none_or(|first| *first == b':'))
 }
 
 /// What the error of a body means: an error that nobody knows is a cut body.
@@ -314,6 +345,42 @@ mod tests {
         assert_eq!(classes(&seen), [Class::Transient]);
     }
 
+    fn judge(content_type: &'static str, insight: Option<&Insight>) -> BodyJudge {
+        let mut response = head(200, &[("content-type", content_type)]);
+        if let Some(insight) = insight {
+            response.extensions_mut().insert(insight.clone());
+        }
+        let Step::AtEnd(judge) = ByResponse.response(&response) else {
+            panic!("a success waits for its end")
+        };
+        judge
+    }
+
+    #[test]
+    fn comments_that_keep_an_event_stream_open_are_no_content() {
+        let mut plain = judge("text/plain", None);
+        let mut judge = judge("Text/Event-Stream; charset=utf-8", None);
+        for nothing in [": ping\n\n", ":\r\n\r\n", "\n", ": OPENROUTER PROCESSING\n\n: again\n\n", ""] {
+            assert_eq!(judge.data(nothing.as_bytes()), crate::Seen::Nothing, "{nothing:?}");
+        }
+        for content in ["data: x\n\n", ": ping\n\ndata: x\n\n", "\ndata", "event: ping\n"] {
+            assert_eq!(judge.data(content.as_bytes()), crate::Seen::Content, "{content:?}");
+        }
+        assert_eq!(plain.data(b": colon"), crate::Seen::Content);
+    }
+
+    #[test]
+    fn where_pieces_are_counted_only_bytes_that_bring_one_are_content() {
+        let insight = Insight::new();
+        let mut judge = judge("application/json", Some(&insight));
+        assert_eq!(judge.data(b"nobody counts"), crate::Seen::Content);
+        insight.learn(|facts| facts.pieces = Some(0));
+        assert_eq!(judge.data(b"{\"type\":\"ping\"}"), crate::Seen::Nothing);
+        insight.learn(|facts| facts.pieces = Some(2));
+        assert_eq!(judge.data(b"hello"), crate::Seen::Content);
+        assert_eq!(judge.data(b"{\"type\":\"ping\"}"), crate::Seen::Nothing);
+    }
+
     fn grpc(headers: &[(&'static str, &'static str)]) -> http::Response<Empty<Bytes>> {
         let mut response = head(200, headers);
         response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
@@ -358,6 +425,29 @@ mod tests {
         body.frame().await.unwrap().unwrap();
         drop(body);
         assert_eq!(classes(&seen), [Class::Success]);
+    }
+
+    /// Panics at its first poll.
+    struct Panics;
+
+    impl Body for Panics {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+            panic!("inside")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_body_is_a_failure_once_and_goes_on() {
+        let (response, seen) = watch(http::Response::new(Panics));
+        let reads = tokio::spawn(async move { response.into_body().collect().await.map(drop) });
+        assert!(reads.await.unwrap_err().is_panic());
+        assert_eq!(classes(&seen), [Class::Unknown]);
     }
 
     /// Ends at `[DONE]`.

@@ -47,6 +47,9 @@ pub struct Facts {
     /// How many bytes of text, reasoning and tool calls came so far: what an estimate is made of where the provider
     /// says nothing about usage, or the caller hangs up before it does.
     pub output_bytes: u64,
+    /// How often content came so far, or something else that the target had to work for. `None` while nobody counts: then
+    /// any bytes are taken for content, also those that only keep a connection open.
+    pub pieces: Option<u64>,
     /// From the call to the first content.
     pub first_content: Option<Duration>,
     /// Which soft limits of time it passed.

@@ -27,14 +27,15 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::{BoxError, End, Guard, Judge, Seen, Verdict, Watch};
+use crate::{BoxError, Class, End, Guard, Judge, Seen, Verdict, Watch};
 
 pin_project! {
     /// A body that shows what passes to a judge, and settles a guard with the verdict: once, at the protocol's own
     /// end, at the last frame, or at an error. Dropped before that, it drops the guard, which means cancelled.
     ///
     /// Size hint and end of stream are those of the body inside; its error becomes a [`BoxError`] and is otherwise
-    /// passed on as it is.
+    /// passed on as it is. A panic of the body inside is a failure of [`Class::Unknown`], as that of a future is, and
+    /// goes on.
     pub struct Watched<B, J, G> {
         #[pin]
         body: B,
@@ -88,6 +89,22 @@ fn show<J: Judge, G: Guard>(watch: &mut Option<(J, G)>, data: &impl Buf) {
     }
 }
 
+/// What is watched while the body inside is at work: if this is dropped meanwhile, that panicked.
+struct Polling<'a, J, G: Guard> {
+    watch: &'a mut Option<(J, G)>,
+    panics: bool,
+}
+
+impl<J, G: Guard> Drop for Polling<'_, J, G> {
+    fn drop(&mut self) {
+        if self.panics {
+            if let Some((_, mut guard)) = self.watch.take() {
+                guard.settle(const { Verdict::of(Class::Unknown) });
+            }
+        }
+    }
+}
+
 impl<B, J, G> Body for Watched<B, J, G>
 where
     B: Body<Error: Into<BoxError>>,
@@ -102,7 +119,11 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, BoxError>>> {
         let mut this = self.project();
-        match ready!(this.body.as_mut().poll_frame(cx)) {
+        let mut polling = Polling { watch: &mut *this.watch, panics: true };
+        let polled = this.body.as_mut().poll_frame(cx);
+        polling.panics = false;
+        drop(polling);
+        match ready!(polled) {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
                     show(this.watch, data);

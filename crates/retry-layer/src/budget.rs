@@ -28,6 +28,9 @@ mod bucket;
 mod loom;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
+mod withdrawal;
+
+pub use withdrawal::Withdrawal;
 
 const NAME: &str = "RetryBudget";
 /// The most tokens that any setting may speak of.
@@ -127,16 +130,23 @@ impl RetryBudget {
         }
     }
 
-    /// Asks for a retry of an attempt that failed with this class, and takes its cost where there is enough.
-    #[must_use = "a retry that was refused must not be made"]
-    pub fn try_withdraw(&self, class: Class) -> bool {
+    /// Asks for a retry of an attempt that failed with this class, and takes its cost where there is enough. The
+    /// [`Withdrawal`] gives it back if it is dropped before the retry was [sent](Withdrawal::sent).
+    pub fn withdraw(&self, class: Class) -> Option<Withdrawal> {
         let Shared { bucket, costs, throttle_above, .. } = &*self.0;
         if let Some(above) = throttle_above {
-            return bucket.charge(TOKEN, 0) > *above;
+            // It is the failure that costs, not the retry: there is nothing to give back.
+            return (bucket.charge(TOKEN, 0) > *above).then(|| Withdrawal::new(self, 0));
         }
         let cost = costs.iter().rev().find(|(of, _)| *of == class).map_or(TOKEN, |(_, cost)| *cost);
         let now = if bucket.needs_time() { self.0.born.elapsed().as_nanos() } else { 0 };
-        bucket.withdraw(cost, u64::try_from(now).unwrap_or(u64::MAX))
+        bucket.withdraw(cost, u64::try_from(now).unwrap_or(u64::MAX)).then(|| Withdrawal::new(self, cost))
+    }
+
+    /// Like [`withdraw`](Self::withdraw), for good.
+    #[must_use = "a retry that was refused must not be made"]
+    pub fn try_withdraw(&self, class: Class) -> bool {
+        self.withdraw(class).map(|mut withdrawal| withdrawal.sent()).is_some()
     }
 
     /// The tokens that are there, without those that the time since the last retry has brought or expired.

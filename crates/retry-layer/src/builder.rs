@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use failsoft_core::{Auto, Backoff, ByResponse, Class, ConfigError, Verdict, backoff::Rng};
 
-use crate::{RetryBudget, RetryLayer, policy::Policy};
+use crate::{
+    RetryBudget, RetryLayer,
+    keys::Keys,
+    policy::{Policy, Repeatable},
+};
 
 const NAME: &str = "RetryLayer";
 
@@ -38,6 +42,7 @@ impl Default for RetryBuilder {
         let policy = Policy {
             max_retries: 3,
             backoff: Backoff::default(),
+            backoffs: Vec::new(),
             rng: Rng::new(),
             budget: Some(RetryBudget::default()),
             deadline: None,
@@ -45,7 +50,12 @@ impl Default for RetryBuilder {
             ready_within: Duration::from_secs(1),
             max_advice: Duration::from_secs(120),
             advice_jitter: 0.2,
-            repeat_unanswered: false,
+            share_advice: true,
+            repeat: Repeatable::ByRequest,
+            trust_client_retries: true,
+            attempt_number: true,
+            forward_deadline: false,
+            keys: None,
             rows: Vec::new(),
             retry_if: None,
             target: None,
@@ -57,6 +67,10 @@ impl Default for RetryBuilder {
 impl<C, R> RetryBuilder<C, R> {
     /// The further attempts that a call may have after its first. Default 3: they catch 97 % of the failures that pass, and
     /// more than 5 hardly catch another. A cap that the current [`Call`](failsoft_core::Call) carries counts as well.
+    ///
+    /// Retry layers inside each other add up and do not multiply: this is also the most that this layer and all retries inside
+    /// it make together for one call. A call inside that is none of its attempts, such as a tool's own, begins an
+    /// [isolated](failsoft_core::CallOptions::isolated) `Call`.
     pub const fn max_retries(mut self, max_retries: u32) -> Self {
         self.policy.max_retries = max_retries;
         self
@@ -65,6 +79,23 @@ impl<C, R> RetryBuilder<C, R> {
     /// The waits. Default: 1 s, doubled to 60 s, with full jitter, never below 0.1 s.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.policy.backoff = backoff;
+        self
+    }
+
+    /// Other waits after failures of one class; throttling, say, can have a base of its own:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use failsoft_core::{Backoff, Class};
+    /// # use retry_layer::RetryLayer;
+    /// let layer = RetryLayer::builder()
+    ///     .backoff(Backoff::exponential(Duration::from_millis(50)))
+    ///     .backoff_on(Class::RateLimited, Backoff::exponential(Duration::from_secs(1)))
+    ///     .build()?;
+    /// # Ok::<(), failsoft_core::ConfigError>(())
+    /// ```
+    pub fn backoff_on(mut self, class: Class, backoff: Backoff) -> Self {
+        self.policy.backoffs.push((class, backoff));
         self
     }
 
@@ -82,8 +113,9 @@ impl<C, R> RetryBuilder<C, R> {
     }
 
     /// The time for a call with all its attempts and waits, above zero. Default: none but that of the current
-    /// [`Call`](failsoft_core::Call), the nearer of which counts. An attempt that runs into it ends as a
-    /// [`Class::Timeout`]; a wait that would end after it is not begun.
+    /// [`Call`](failsoft_core::Call) or of the request (`grpc-timeout`); the nearest counts. An attempt that runs into it ends
+    /// as a [`Class::Timeout`]; a wait that would end after it is not begun; and where nothing is left of it, nothing is sent
+    /// at all.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
         self
@@ -109,6 +141,16 @@ impl<C, R> RetryBuilder<C, R> {
         self
     }
 
+    /// Whether advice that one call gets holds back the layer's other calls to the same target: those that begin meanwhile
+    /// wait as the one does that was told, and fail at once, with the class and the rest of the advice, where it is longer
+    /// than [`max_advice`](Self::max_advice) or their deadline. Only failures for want of room mean all calls
+    /// ([`Class::RateLimited`], [`Class::Overloaded`]), and for at most `max_advice`. Default yes; set `false` where one layer
+    /// serves many credentials that have limits of their own.
+    pub const fn share_advice(mut self, share: bool) -> Self {
+        self.policy.share_advice = share;
+        self
+    }
+
     /// By how much of the server's advice a wait may exceed it, so that clients that were told the same do not come back at
     /// once: 0 to 1, default 0.2.
     pub const fn advice_jitter(mut self, share: f64) -> Self {
@@ -119,13 +161,55 @@ impl<C, R> RetryBuilder<C, R> {
     /// Says that sending a request again does no harm even where the target may have acted on it already: where an attempt
     /// ended without an answer. Default no: then only idempotent requests are, and those that were certainly never sent.
     /// A failure *response* is an answer, and may be followed by another attempt whatever the method.
+    ///
+    /// The request itself says that it is idempotent by its HTTP method or an `Idempotency-Key`; requests of other types are
+    /// taken for idempotent unless they say otherwise ([`Repeat::is_idempotent`](failsoft_core::Repeat::is_idempotent)).
     pub const fn repeat_unanswered(mut self, harmless: bool) -> Self {
-        self.policy.repeat_unanswered = harmless;
+        self.policy.repeat = if harmless { Repeatable::Always } else { Repeatable::ByRequest };
         self
     }
 
-    /// Changes the row of one class: whether its failures may be tried again, whatever their hint. Our own layers' denials
-    /// never are.
+    /// Says that calls do something that must not be done twice, as tools do. Then a failure that leaves open whether
+    /// anything was done, also a failure *response* such as a 500, is followed by another attempt only where the request
+    /// declares itself idempotent: by its HTTP method or an `Idempotency-Key`. What was certainly not begun may always be
+    /// repeated: no connection, 429, 503. The last of this and [`repeat_unanswered`](Self::repeat_unanswered) counts.
+    pub const fn side_effects(mut self) -> Self {
+        self.policy.repeat = Repeatable::Declared;
+        self
+    }
+
+    /// Puts an `Idempotency-Key` on each HTTP request that is not idempotent by its method and has none: the same for all
+    /// attempts of a call, and for no other call. The request then counts as idempotent, so set it only where the target
+    /// honours such keys. Default no.
+    pub fn idempotency_key(mut self, on: bool) -> Self {
+        self.policy.keys = on.then(Keys::new);
+        self
+    }
+
+    /// Whether HTTP requests are told how many attempts there were before them, from the second attempt on: in
+    /// `x-retry-count`, or for gRPC in `grpc-previous-rpc-attempts`. Default yes.
+    pub const fn attempt_number(mut self, on: bool) -> Self {
+        self.policy.attempt_number = on;
+        self
+    }
+
+    /// Whether each attempt of a gRPC request says in `grpc-timeout` how much time is left for it. Default no: a header that
+    /// is there stays as it is.
+    pub const fn forward_deadline(mut self, on: bool) -> Self {
+        self.policy.forward_deadline = on;
+        self
+    }
+
+    /// Whether a request that says it is itself a client's retry is sent once only: `x-stainless-retry-count` (OpenAI's and
+    /// Anthropic's own clients), `x-retry-count` or `grpc-previous-rpc-attempts` above 0. Otherwise a client's 3 attempts and
+    /// 4 here make 12. Default yes; better still, one place retries and the client's own retries are off.
+    pub const fn trust_client_retries(mut self, on: bool) -> Self {
+        self.policy.trust_client_retries = on;
+        self
+    }
+
+    /// Changes the row of one class: whether its failures may be tried again, whatever their usual hint. Our own layers'
+    /// denials never are, nor what the target itself forbids (`x-should-retry: false`, a negative gRPC pushback).
     pub fn retry_on(mut self, class: Class, again: bool) -> Self {
         self.policy.rows.push((class, again));
         self
@@ -169,8 +253,11 @@ impl<C, R> RetryBuilder<C, R> {
     /// `deadline`, a blank `target`, an `advice_jitter` that is no share, a `retry_on` for what is no failure of a target, or what
     /// [`Backoff::check`] finds.
     pub fn build(self) -> Result<RetryLayer<C, R>, ConfigError> {
-        let Policy { backoff, deadline, attempt_timeout, advice_jitter, rows, .. } = &self.policy;
+        let Policy { backoff, backoffs, deadline, attempt_timeout, advice_jitter, rows, .. } = &self.policy;
         backoff.check()?;
+        for (_, backoff) in backoffs {
+            backoff.check()?;
+        }
         for (field, limit) in [("deadline", deadline), ("attempt_timeout", attempt_timeout)] {
             if limit.is_some_and(|limit| limit.is_zero()) {
                 return Err(ConfigError::new(NAME, field, "0s", "a time above zero"));

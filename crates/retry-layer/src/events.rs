@@ -38,3 +38,16 @@ pub(crate) fn gave_up(target: Option<&str>, verdict: &Verdict, attempts: u32, wh
 pub(crate) fn recovered(target: Option<&str>, attempts: u32) {
     tracing::debug!(name: "failsoft_retry_recovered", target: TARGET, upstream = target, attempts, "succeeded");
 }
+
+/// The target asked to be left alone for `hold`: so long all calls of the layer to it wait.
+pub(crate) fn held(target: Option<&str>, verdict: &Verdict, hold: Duration) {
+    let hold_ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(
+        name: "failsoft_retry_held",
+        target: TARGET,
+        upstream = target,
+        class = verdict.class().as_str(),
+        hold_ms,
+        "the target asks to wait"
+    );
+}

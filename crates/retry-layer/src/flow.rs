@@ -6,14 +6,15 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Attempt, BoxError, Call, Class, Classify, Fault, Limit, Next, Replay, Step, Verdict};
-use tokio::time::{Instant, Sleep, sleep_until};
+use failsoft_core::{BoxError, Call, Class, Classify, Fault, Limit, Next, Replay, Stamp, Step, Verdict};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
-    events,
+    RetryBudget, events,
     layer::Shared,
-    policy::{Ends, LAYER, is_unanswered},
+    more::{Grant, More, Previous},
+    policy::{Ends, LAYER, Repeatable, is_unanswered, may_have_acted},
 };
 
 pub(crate) struct Flow<S, Req, C, R: Replay<Req>> {
@@ -24,64 +25,20 @@ pub(crate) struct Flow<S, Req, C, R: Replay<Req>> {
     more: Option<Box<More<Req>>>,
 }
 
-/// What only a call has that has limits or a second step.
-struct More<Req> {
-    /// The copy that the next attempt sends; there from the decision to the attempt.
-    next: Option<Req>,
-    /// What is returned if the next attempt is not made after all, or refused by a layer of ours.
-    previous: Option<Previous>,
-    target: Option<Arc<str>>,
-    /// Attempts after the first.
-    further: u32,
-    waited: Duration,
-    ends: Option<Ends>,
-    /// When the attempt began; only known where the clock was read anyway.
-    began: Option<Instant>,
-    /// Whether the attempt's timer is the end of the whole call.
-    limit_is_last: bool,
-    over: bool,
-}
-
-impl<Req> Default for More<Req> {
-    fn default() -> Self {
-        Self {
-            next: None,
-            previous: None,
-            target: None,
-            further: 0,
-            waited: Duration::ZERO,
-            ends: None,
-            began: None,
-            limit_is_last: false,
-            over: false,
-        }
-    }
-}
-
-impl<Req> More<Req> {
-    fn attempts(&self) -> u32 {
-        self.further.saturating_add(1)
-    }
-
-    fn record(&self, verdict: Verdict, next: Next, delay: Option<Duration>) {
-        let mut attempt = Attempt::new(LAYER, verdict).on(self.target.clone()).then(next);
-        attempt.took = self.began.map(|began| began.elapsed());
-        attempt.delay = delay;
-        Call::record(attempt);
-    }
-}
-
-/// What is left of a failure while the next attempt is prepared: an error as it came, of a response what it meant.
-struct Previous {
-    verdict: Verdict,
-    outcome: Result<Option<u16>, BoxError>,
-}
-
 /// What a call does next.
 pub(crate) enum Then<Res, Req> {
     Return(Result<Res, BoxError>),
     Wait(Duration),
     Call(Req),
+}
+
+/// How a call begins.
+pub(crate) enum First<Req> {
+    Call(Req),
+    /// The target has asked others to wait.
+    Wait(Duration),
+    /// Not at all.
+    Refuse,
 }
 
 impl<S, Req, C, R> Flow<S, Req, C, R>
@@ -90,38 +47,102 @@ where
     C: Classify<S::Response>,
     R: Replay<Req>,
 {
-    pub(crate) fn new(
-        inner: S,
-        shared: Arc<Shared<C, R>>,
-        kept: Option<R::Kept>,
-        ends: Option<Ends>,
-    ) -> Self {
-        let more = ends.map(|ends| Box::new(More { ends: Some(ends), ..More::default() }));
-        Self { inner, shared, kept, more }
+    /// `inner` is ready; a call that does not begin at once takes a clone instead, and lets that readiness go.
+    #[inline]
+    pub(crate) fn new(inner: S, mut request: Req, shared: Arc<Shared<C, R>>) -> (Self, First<Req>)
+    where
+        S: Clone,
+    {
+        let Shared { policy, replay, holds, .. } = &*shared;
+        let ends = policy.ends(Call::current_deadline(), replay.timeout(&request));
+        if let Some(keys) = &policy.keys {
+            replay.stamp(&mut request, &Stamp::new().with_idempotency_key(&keys.next()));
+        }
+        if ends.is_some() || holds.any() || policy.forward_deadline {
+            return Self::limited(inner, request, shared, ends);
+        }
+        let (request, kept) = replay.keep(request);
+        // Of what is not kept nobody could ask later where it went.
+        let more = (kept.is_none() && policy.target.is_none())
+            .then(|| replay.target(&request))
+            .flatten()
+            .map(|target| Box::new(More { target: Some(target), ..More::before(None, None) }));
+        (Self { inner, shared, kept, more }, First::Call(request))
     }
 
-    /// The timer of the attempt that has just begun.
-    #[inline]
-    pub(crate) fn limit(&mut self) -> Option<Sleep> {
-        let timeout = self.shared.policy.attempt_timeout;
-        if self.more.is_none() && timeout.is_none() {
-            return None;
+    /// A call that has a deadline, or whose target may be held.
+    fn limited(inner: S, request: Req, shared: Arc<Shared<C, R>>, ends: Option<Ends>) -> (Self, First<Req>)
+    where
+        S: Clone,
+    {
+        let Shared { policy, replay, holds, .. } = &*shared;
+        let held = holds.any();
+        let (request, kept) = replay.keep(request);
+        let target = if held || kept.is_none() {
+            policy.target.clone().or_else(|| replay.target(&request))
+        } else {
+            policy.target.clone()
+        };
+        let more = Some(Box::new(More::before(ends, target)));
+        let mut flow = Self { inner, shared, kept, more };
+        if ends.is_some_and(Ends::is_over) {
+            return flow.refuse_later(ends.map_or(Verdict::SUCCESS, Ends::verdict), Next::DeadlineNear);
         }
-        let more = self.more.get_or_insert_default();
-        let own =
-            timeout.and_then(|timeout| more.began.get_or_insert_with(Instant::now).checked_add(timeout));
+        match flow.held(Duration::ZERO) {
+            None => (flow, First::Call(request)),
+            Some((_, Ok(wait))) => {
+                let more = flow.more.get_or_insert_default();
+                more.next = Some(request);
+                more.held = wait;
+                flow.inner = flow.inner.clone();
+                (flow, First::Wait(wait))
+            }
+            Some((verdict, Err(why))) => flow.refuse_later(verdict, why),
+        }
+    }
+
+    fn refuse_later(mut self, verdict: Verdict, why: Next) -> (Self, First<Req>)
+    where
+        S: Clone,
+    {
+        self.inner = self.inner.clone();
+        self.more.get_or_insert_default().refusal = Some((verdict.with_unsent(), why));
+        (self, First::Refuse)
+    }
+
+    /// Sends the request on a service that is ready; the timer of the attempt.
+    #[inline]
+    pub(crate) fn call(&mut self, request: Req) -> (S::Future, Option<Instant>) {
+        if self.more.is_none() && self.shared.policy.attempt_timeout.is_none() {
+            self.shared.policy.on_request();
+            return (self.inner.call(request), None);
+        }
+        self.call_limited(request)
+    }
+
+    fn call_limited(&mut self, mut request: Req) -> (S::Future, Option<Instant>) {
+        let Self { inner, shared, more, .. } = self;
+        let Shared { policy, replay, .. } = &**shared;
+        let more = more.get_or_insert_with(|| Box::new(More::before(None, None)));
+        if more.attempts == 0 {
+            policy.on_request();
+        }
+        let now = Instant::now();
+        let own = policy.attempt_timeout.and_then(|timeout| now.checked_add(timeout));
         let end = more.ends.map(|ends| ends.at);
         more.limit_is_last = end.is_some_and(|end| own.is_none_or(|own| end <= own));
-        let at = if more.limit_is_last { end } else { own };
-        at.map(sleep_until)
-    }
-
-    /// Sends the request again, on a service that is ready.
-    pub(crate) fn call(&mut self, request: Req) -> S::Future {
-        let more = self.more.get_or_insert_default();
-        more.further = more.attempts();
-        more.began = Some(Instant::now());
-        self.inner.call(request)
+        let limit = if more.limit_is_last { end } else { own };
+        let sent_before = if policy.attempt_number { more.attempts } else { 0 };
+        let left = limit.filter(|_| policy.forward_deadline).map(|at| at.saturating_duration_since(now));
+        if sent_before > 0 || left.is_some() {
+            replay.stamp(&mut request, &Stamp::new().with_sent_before(sent_before).with_time_left(left));
+        }
+        more.attempts = more.attempts.saturating_add(1);
+        more.began = Some(now);
+        if let Some(grant) = &mut more.grant {
+            grant.sent();
+        }
+        (inner.call(request), limit)
     }
 
     pub(crate) fn judge(
@@ -168,7 +189,7 @@ where
     /// Whether a success is the first attempt's, of which there is nothing to tell.
     #[inline]
     pub(crate) fn at_once(&self) -> bool {
-        let at_once = self.more.as_ref().is_none_or(|more| more.further == 0);
+        let at_once = self.more.as_ref().is_none_or(|more| more.attempts <= 1);
         if at_once {
             self.shared.policy.on_success();
         }
@@ -181,26 +202,28 @@ where
         outcome: Result<S::Response, BoxError>,
         verdict: Verdict,
     ) -> Then<S::Response, Req> {
+        let grant = self.more.as_mut().and_then(|more| more.grant.take());
         if verdict.is_success() {
             self.succeeded(verdict);
             return Then::Return(outcome);
         }
         if verdict.class().is_denied() && self.more.as_ref().is_some_and(|more| more.previous.is_some()) {
             // A refusal of ours is no outcome, and no attempt: the upstream's own, from before, is.
-            Call::give_attempt_back();
+            grant.into_iter().for_each(Grant::give_back);
             return self.return_previous(verdict, Next::Final);
         }
+        self.share(&verdict);
         match self.another(&outcome, &verdict) {
-            Ok((request, delay)) => {
-                let Shared { policy, classify, replay } = &*self.shared;
+            Ok((request, delay, grant)) => {
+                let Shared { policy, classify, replay, .. } = &*self.shared;
                 let more = self.more.get_or_insert_default();
                 if more.target.is_none() {
                     more.target = policy.target.clone().or_else(|| replay.target(&request));
                 }
-                events::again(more.target.as_deref(), &verdict, more.attempts(), delay);
+                events::again(more.target.as_deref(), &verdict, more.attempts, delay);
                 more.record(verdict, Next::Retry, Some(delay));
-                more.next = Some(request);
-                more.waited = delay;
+                (more.next, more.grant) = (Some(request), Some(grant));
+                (more.waited, more.held) = (delay, Duration::ZERO);
                 // A response goes now, and with it the connection that it may hold.
                 let outcome = outcome.map(|response| classify.status_code(&response));
                 more.previous = Some(Previous { verdict, outcome });
@@ -213,12 +236,12 @@ where
         }
     }
 
-    /// Another copy of the request and the wait before it is sent, or why there is none.
+    /// The next request, the wait before it is sent, and what it takes; or why there is none.
     fn another(
         &mut self,
         outcome: &Result<S::Response, BoxError>,
         verdict: &Verdict,
-    ) -> Result<(Req, Duration), Next> {
+    ) -> Result<(Req, Duration, Grant), Next> {
         if self.more.as_ref().is_some_and(|more| more.over) {
             return Err(Next::DeadlineNear);
         }
@@ -226,68 +249,174 @@ where
             return Err(Next::Final);
         }
         let prepared = self.prepare(outcome, verdict);
-        match (&self.shared.policy.budget, prepared) {
-            (Some(budget), Ok(_)) if !budget.try_withdraw(verdict.class()) => {
-                // Another route may still have it.
-                Call::give_attempt_back();
-                Err(Next::BudgetEmpty)
+        let budget = self.shared.policy.budget.as_ref();
+        match prepared {
+            Ok((request, delay)) => {
+                // Another route may still have it when the budget is empty: dropped, it goes back.
+                let retry = Call::take_retry().ok_or(Next::AttemptsSpent).inspect_err(|_| {
+                    budget.into_iter().for_each(RetryBudget::on_failure);
+                })?;
+                let charge = budget
+                    .map(|budget| budget.withdraw(verdict.class()).ok_or(Next::BudgetEmpty))
+                    .transpose()?;
+                Ok((request, delay, Grant { retry, charge }))
             }
-            (Some(budget), Err(why)) => {
-                budget.on_failure();
+            Err(why) => {
+                budget.into_iter().for_each(RetryBudget::on_failure);
                 Err(why)
             }
-            (_, prepared) => prepared,
         }
     }
 
-    /// Everything but the budget.
+    /// Everything but what it takes.
     fn prepare(
         &mut self,
         outcome: &Result<S::Response, BoxError>,
         verdict: &Verdict,
     ) -> Result<(Req, Duration), Next> {
-        let Shared { policy, replay, .. } = &*self.shared;
-        let (attempt, waited, ends) = self
+        if Call::has_opened() {
+            return Err(Next::Final);
+        }
+        let (attempts, waited, ends) = self
             .more
             .as_ref()
-            .map_or((1, Duration::ZERO, None), |more| (more.attempts(), more.waited, more.ends));
-        if attempt > policy.max_retries {
+            .map_or((1, Duration::ZERO, None), |more| (more.attempts, more.waited, more.ends));
+        let policy = &self.shared.policy;
+        if attempts > policy.max_retries {
             return Err(Next::AttemptsSpent);
         }
-        let delay = policy.wait(verdict, attempt, waited, ends)?;
+        let mut delay = policy.wait(verdict, attempts, waited)?;
+        if let Some((_, held)) = self.held(delay) {
+            delay = held?;
+        }
+        if ends.is_some_and(|ends| ends.is_before(delay)) {
+            return Err(Next::DeadlineNear);
+        }
+        let Shared { policy, replay, .. } = &*self.shared;
         let request =
-            replay.again(&mut self.kept, attempt == policy.max_retries).ok_or(Next::NotRepeatable)?;
+            replay.again(&mut self.kept, attempts == policy.max_retries).ok_or(Next::NotRepeatable)?;
         let unanswered = matches!(outcome, Err(error) if is_unanswered(verdict, &**error));
-        if unanswered && !policy.repeat_unanswered && !replay.is_idempotent(&request) {
+        let harmless = match policy.repeat {
+            Repeatable::Always => true,
+            Repeatable::ByRequest => !unanswered || replay.is_idempotent(&request),
+            Repeatable::Declared => {
+                !(unanswered || may_have_acted(verdict)) || replay.declares_idempotent(&request)
+            }
+        };
+        if !harmless {
             return Err(Next::NotRepeatable);
         }
-        if !Call::take_attempt() {
-            return Err(Next::AttemptsSpent);
+        if policy.trust_client_retries && replay.sent_before(&request) > 0 {
+            return Err(Next::ClientRetries);
         }
         Ok((request, delay))
     }
 
-    /// Until when a further attempt waits for the service to be ready.
-    pub(crate) fn ready_bound(&self) -> Option<Sleep> {
-        let own = Instant::now().checked_add(self.shared.policy.ready_within);
-        let end = self.more.as_ref().and_then(|more| more.ends).map(|ends| ends.at);
-        own.into_iter().chain(end).min().map(sleep_until)
+    /// Lets the layer's other calls to the target know what it asks for.
+    fn share(&mut self, verdict: &Verdict) {
+        if let Some(hold) = self.shared.policy.hold(verdict) {
+            let target = self.target();
+            events::held(target.as_deref(), verdict, hold.until.saturating_duration_since(Instant::now()));
+            self.shared.holds.learn(target, hold);
+        }
+    }
+
+    /// Whether what others have learnt holds the next attempt for longer than it waits anyway: the wait, or why there is
+    /// none, with what it means.
+    fn held(&self, anyway: Duration) -> Option<(Verdict, Result<Duration, Next>)> {
+        let Shared { policy, holds, .. } = &*self.shared;
+        if !holds.any() {
+            return None;
+        }
+        let more = self.more.as_ref();
+        let target = policy.target.as_deref().or_else(|| more.and_then(|more| more.target.as_deref()));
+        let now = Instant::now();
+        let hold = holds.find(target, now)?;
+        if hold.until.saturating_duration_since(now) <= anyway {
+            return None;
+        }
+        let verdict = hold.verdict.with_retry_after(hold.advised.saturating_duration_since(now));
+        let wait = policy.held(&hold, more.map_or(Duration::ZERO, |more| more.held), now);
+        let late =
+            |wait: &Duration| more.and_then(|more| more.ends).is_some_and(|ends| ends.is_before(*wait));
+        Some((verdict, wait.and_then(|wait| if late(&wait) { Err(Next::DeadlineNear) } else { Ok(wait) })))
+    }
+
+    /// The wait is over; what follows it, if not the attempt: others may have learnt something meanwhile.
+    pub(crate) fn waited(&mut self) -> Option<Then<S::Response, Req>> {
+        let (verdict, wait) = self.held(Duration::ZERO)?;
+        let more = self.more.get_or_insert_default();
+        Some(match wait {
+            Ok(wait) => {
+                more.held = more.held.saturating_add(wait);
+                Then::Wait(wait)
+            }
+            Err(why) if more.attempts == 0 => {
+                more.refusal = Some((verdict.with_unsent(), why));
+                self.refuse()
+            }
+            Err(why) => self.undone(why),
+        })
+    }
+
+    /// The call ends before its first attempt.
+    pub(crate) fn refuse(&mut self) -> Then<S::Response, Req> {
+        let target = self.target();
+        let more = self.more.get_or_insert_default();
+        let (verdict, why) = more.refusal.take().unwrap_or((Verdict::CANCELLED, Next::Final));
+        events::gave_up(target.as_deref(), &verdict, more.attempts, why);
+        if Call::is_current() {
+            more.record(verdict, why, None);
+        }
+        let message = match verdict.class() {
+            Class::Timeout(_) => "no time was left for an attempt",
+            _ => "not sent: the target has asked other calls to wait",
+        };
+        let fault = Fault::with_verdict(verdict, LAYER).with_target_if(target).with_message(message);
+        Then::Return(Err(fault.into()))
+    }
+
+    /// Until when an attempt waits for the service to be ready. For a first attempt that was held there is nothing better
+    /// than to wait, as whoever called would have.
+    pub(crate) fn ready_bound(&self) -> Option<Instant> {
+        let more = self.more.as_ref();
+        let own = if more.is_some_and(|more| more.attempts == 0) {
+            None
+        } else {
+            Instant::now().checked_add(self.shared.policy.ready_within)
+        };
+        own.into_iter().chain(more.and_then(|more| more.ends).map(|ends| ends.at)).min()
     }
 
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Then<S::Response, Req>> {
         let ready = ready!(self.inner.poll_ready(cx));
-        Poll::Ready(match (ready, self.more.as_mut().and_then(|more| more.next.take())) {
+        let more = self.more.get_or_insert_default();
+        Poll::Ready(match (ready, more.next.take()) {
             (Ok(()), Some(request)) => Then::Call(request),
+            (Err(error), _) if more.attempts == 0 => Then::Return(Err(error.into())),
             _ => self.not_ready(),
         })
     }
 
-    /// The attempt that was decided on is not made.
+    /// The service is not ready in time.
     pub(crate) fn not_ready(&mut self) -> Then<S::Response, Req> {
-        Call::give_attempt_back();
-        let previous = self.more.as_ref().and_then(|more| more.previous.as_ref());
-        let verdict = previous.map_or(Verdict::of(Class::Unknown), |previous| previous.verdict);
-        self.return_previous(verdict, Next::NotReady)
+        let more = self.more.get_or_insert_default();
+        match more.ends {
+            Some(ends) if more.attempts == 0 => {
+                more.refusal = Some((ends.verdict().with_unsent(), Next::DeadlineNear));
+                self.refuse()
+            }
+            _ => self.undone(Next::NotReady),
+        }
+    }
+
+    /// The attempt that was decided on is not made, and what it took goes back.
+    fn undone(&mut self, why: Next) -> Then<S::Response, Req> {
+        let more = self.more.get_or_insert_default();
+        more.grant = None;
+        more.next = None;
+        let verdict = more.previous.as_ref().map_or(Verdict::of(Class::Unknown), |previous| previous.verdict);
+        self.return_previous(verdict, why)
     }
 
     /// Returns the outcome of the attempt before: its error, or a fault that stands for its response.
@@ -313,13 +442,13 @@ where
     fn succeeded(&mut self, verdict: Verdict) {
         self.shared.policy.on_success();
         let more = self.more.get_or_insert_default();
-        events::recovered(more.target.as_deref(), more.attempts());
+        events::recovered(more.target.as_deref(), more.attempts);
         more.record(verdict, Next::Answered, None);
     }
 
     fn gave_up(&mut self, verdict: Verdict, why: Next) {
         // A failure that was final at once leaves no trace unless somebody looks.
-        let attempts = self.more.as_ref().map_or(1, |more| more.attempts());
+        let attempts = self.more.as_ref().map_or(1, |more| more.attempts);
         let told = attempts > 1 || why != Next::Final || Call::is_current();
         let target = if told { self.target() } else { self.shared.policy.target.clone() };
         events::gave_up(target.as_deref(), &verdict, attempts, why);
@@ -336,6 +465,7 @@ where
             more.target = policy
                 .target
                 .clone()
+                .or_else(|| more.next.as_ref().and_then(|request| replay.target(request)))
                 .or_else(|| replay.again(&mut self.kept, false).and_then(|request| replay.target(&request)));
         }
         more.target.clone()

@@ -5,13 +5,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Call, Classify, Deferred, Replay};
+use failsoft_core::{BoxError, Classify, Deferred, Replay};
 use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, sleep_until};
 use tower_service::Service;
 
 use crate::{
-    flow::{Flow, Then},
+    flow::{First, Flow, Then},
     layer::Shared,
 };
 
@@ -38,28 +38,35 @@ pin_project! {
     #[project = StateProj]
     enum State<F> {
         Calling { #[pin] future: F },
+        /// A wait of no time: others get their turn.
+        Yielding,
         Waiting,
         Readying,
+        Refusing,
         Done,
     }
 }
 
 impl<S, Req, C, R> ResponseFuture<S, Req, C, R>
 where
-    S: Service<Req, Error: Into<BoxError>>,
+    S: Service<Req, Error: Into<BoxError>> + Clone,
     C: Classify<S::Response>,
     R: Replay<Req>,
 {
     /// Begins the first attempt, on a service that is ready.
-    pub(crate) fn new(mut inner: S, request: Req, shared: Arc<Shared<C, R>>) -> Self {
-        shared.policy.on_request();
-        let (request, kept) = shared.replay.keep(request);
-        let mut scope = Deferred::new();
-        let ends = shared.policy.ends(Call::current_deadline());
-        let future = scope.enter(|| inner.call(request));
-        let mut flow = Flow::new(inner, shared, kept, ends);
-        let timer = flow.limit().map(Box::pin);
-        Self { state: State::Calling { future }, timer, scope, flow }
+    #[inline]
+    pub(crate) fn new(inner: S, request: Req, shared: Arc<Shared<C, R>>) -> Self {
+        let mut scope = Deferred::retrying(shared.policy.max_retries);
+        let (mut flow, first) = Flow::new(inner, request, shared);
+        let (state, timer) = match first {
+            First::Call(request) => {
+                let (future, limit) = scope.enter(|| flow.call(request));
+                (State::Calling { future }, limit.map(|at| Box::pin(sleep_until(at))))
+            }
+            First::Wait(wait) => (State::Waiting, Some(Box::pin(sleep(wait)))),
+            First::Refuse => (State::Refusing, None),
+        };
+        Self { state, timer, scope, flow }
     }
 }
 
@@ -94,13 +101,23 @@ where
                         this.flow.after(outcome, verdict)
                     })
                 }
+                StateProj::Yielding => {
+                    this.state.set(State::Waiting);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 StateProj::Waiting => {
                     if let Some(timer) = this.timer {
                         ready!(timer.as_mut().poll(cx));
                     }
-                    *this.timer = this.flow.ready_bound().map(Box::pin);
-                    this.state.set(State::Readying);
-                    continue;
+                    match this.scope.enter(|| this.flow.waited()) {
+                        Some(then) => then,
+                        None => {
+                            *this.timer = this.flow.ready_bound().map(|at| Box::pin(sleep_until(at)));
+                            this.state.set(State::Readying);
+                            continue;
+                        }
+                    }
                 }
                 StateProj::Readying => match this.scope.enter(|| this.flow.poll_ready(cx)) {
                     Poll::Ready(then) => then,
@@ -111,6 +128,7 @@ where
                         this.scope.enter(|| this.flow.not_ready())
                     }
                 },
+                StateProj::Refusing => this.scope.enter(|| this.flow.refuse()),
                 StateProj::Done => return Poll::Pending,
             };
             match then {
@@ -119,12 +137,13 @@ where
                     return Poll::Ready(outcome);
                 }
                 Then::Wait(delay) => {
-                    *this.timer = (!delay.is_zero()).then(|| Box::pin(sleep(delay)));
-                    this.state.set(State::Waiting);
+                    let at_once = delay.is_zero();
+                    *this.timer = (!at_once).then(|| Box::pin(sleep(delay)));
+                    this.state.set(if at_once { State::Yielding } else { State::Waiting });
                 }
                 Then::Call(request) => {
-                    let future = this.scope.enter(|| this.flow.call(request));
-                    *this.timer = this.flow.limit().map(Box::pin);
+                    let (future, limit) = this.scope.enter(|| this.flow.call(request));
+                    *this.timer = limit.map(|at| Box::pin(sleep_until(at)));
                     this.state.set(State::Calling { future });
                 }
             }
@@ -140,8 +159,9 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             State::Calling { .. } => "calling",
-            State::Waiting => "waiting",
+            State::Yielding | State::Waiting => "waiting",
             State::Readying => "readying",
+            State::Refusing => "refusing",
             State::Done => "done",
         };
         f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()

@@ -3,11 +3,11 @@ use std::{fmt, sync::Arc};
 use failsoft_core::{Auto, ByResponse};
 use tower_layer::Layer;
 
-use crate::{Retry, RetryBuilder, policy::Policy};
+use crate::{Retry, RetryBuilder, holds::Holds, policy::Policy};
 
 /// Calls again, when that can help. See the [crate's documentation](crate) for what it does and when it stops.
 ///
-/// All services that one layer makes share its budget.
+/// All services that one layer makes share its budget, and what it has learnt of its targets.
 pub struct RetryLayer<C = ByResponse, R = Auto> {
     shared: Arc<Shared<C, R>>,
 }
@@ -16,6 +16,7 @@ pub(crate) struct Shared<C, R> {
     pub(crate) policy: Policy,
     pub(crate) classify: C,
     pub(crate) replay: R,
+    pub(crate) holds: Holds,
 }
 
 impl RetryLayer {
@@ -33,7 +34,7 @@ impl RetryLayer {
 
 impl<C, R> RetryLayer<C, R> {
     pub(crate) fn of(policy: Policy, classify: C, replay: R) -> Self {
-        Self { shared: Arc::new(Shared { policy, classify, replay }) }
+        Self { shared: Arc::new(Shared { policy, classify, replay, holds: Holds::new() }) }
     }
 }
 

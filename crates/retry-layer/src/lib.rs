@@ -42,6 +42,13 @@
 //! the current `Call`, and in a `tracing` event. The response of a failed attempt is dropped before the wait, so that no
 //! connection is held through it. What fails after the head of a response was passed on is not retried.
 //!
+//! # Beside it
+//!
+//! | to | look at |
+//! |---|---|
+//! | send a slow call once more, beside the first | [`hedge`] |
+//! | answer a wrong answer by a changed request | [`reflect`] |
+//!
 //! # Where to put it
 //!
 //! Outside of a circuit breaker, so that each attempt counts and an open circuit ends the retrying; inside of a fallback, which
@@ -59,15 +66,20 @@ mod events;
 mod flow;
 mod future;
 pub mod hedge;
+mod holds;
+mod keys;
 mod layer;
+mod more;
 mod policy;
+pub mod reflect;
 mod service;
 
 pub use self::{
-    budget::{Deposit, RetryBudget, RetryBudgetBuilder},
+    budget::{Deposit, RetryBudget, RetryBudgetBuilder, Withdrawal},
     builder::RetryBuilder,
     future::ResponseFuture,
     hedge::{Hedge, HedgeBuilder, HedgeLayer},
     layer::RetryLayer,
+    reflect::{Reflect, ReflectBuilder, ReflectLayer},
     service::Retry,
 };

@@ -5,7 +5,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 use failsoft_core::{Backoff, Blame, Class, Fault, Limit, Next, Verdict, backoff::Rng};
 use tokio::time::Instant;
 
-use crate::RetryBudget;
+use crate::{RetryBudget, holds::Hold, keys::Keys};
 
 /// The crate's name in faults and trails.
 pub(crate) const LAYER: &str = "retry-layer";
@@ -15,6 +15,7 @@ pub(crate) const LAYER: &str = "retry-layer";
 pub(crate) struct Policy {
     pub(crate) max_retries: u32,
     pub(crate) backoff: Backoff,
+    pub(crate) backoffs: Vec<(Class, Backoff)>,
     pub(crate) rng: Rng,
     pub(crate) budget: Option<RetryBudget>,
     pub(crate) deadline: Option<Duration>,
@@ -22,13 +23,29 @@ pub(crate) struct Policy {
     pub(crate) ready_within: Duration,
     pub(crate) max_advice: Duration,
     pub(crate) advice_jitter: f64,
-    pub(crate) repeat_unanswered: bool,
+    pub(crate) share_advice: bool,
+    pub(crate) repeat: Repeatable,
+    pub(crate) trust_client_retries: bool,
+    pub(crate) attempt_number: bool,
+    pub(crate) forward_deadline: bool,
+    pub(crate) keys: Option<Keys>,
     pub(crate) rows: Vec<(Class, bool)>,
     pub(crate) retry_if: Option<Predicate>,
     pub(crate) target: Option<Arc<str>>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&Verdict) -> bool + Send + Sync>;
+
+/// Which attempts may be repeated although the target may have acted on them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Repeatable {
+    /// Those of which the request says so, or says nothing.
+    ByRequest,
+    /// All: it does no harm.
+    Always,
+    /// Only those of which the request says so; a failure response leaves it open as well.
+    Declared,
+}
 
 impl Policy {
     /// Whether the verdict itself allows the same request again: its class's row where it was set, else the hint.
@@ -38,46 +55,72 @@ impl Policy {
         if class.is_denied() || class.is_success() || class == Class::Cancelled {
             return false;
         }
+        let hinted = verdict.hint().same_again();
+        // What is usually worth it, and is not this time, was forbidden by the target: `x-should-retry: false`, a pushback.
+        let forbidden = !hinted && Verdict::of(class).hint().same_again();
         let row = self.rows.iter().rev().find(|(of, _)| *of == class).map(|(_, again)| *again);
-        row.unwrap_or_else(|| verdict.hint().same_again())
+        row.map_or(hinted, |again| again && !forbidden)
             && self.retry_if.as_ref().is_none_or(|ask| ask(verdict))
     }
 
     /// The wait before the `attempt`-th further attempt, or why there is none.
-    pub(crate) fn wait(
-        &self,
-        verdict: &Verdict,
-        attempt: u32,
-        previous: Duration,
-        ends: Option<Ends>,
-    ) -> Result<Duration, Next> {
-        let own = self.backoff.delay(attempt, previous, &self.rng);
-        let wait = match verdict.retry_after() {
-            Some(advice) if advice > self.max_advice => return Err(Next::AdviceTooLong),
-            Some(advice) => own.max(self.later(advice)),
-            None => own,
-        };
-        match ends {
-            // Too long to be represented is too long for any deadline.
-            Some(ends) if Instant::now().checked_add(wait).is_none_or(|then| then >= ends.at) => {
-                Err(Next::DeadlineNear)
-            }
-            _ => Ok(wait),
+    pub(crate) fn wait(&self, verdict: &Verdict, attempt: u32, previous: Duration) -> Result<Duration, Next> {
+        let row = self.backoffs.iter().rev().find(|(of, _)| *of == verdict.class());
+        let backoff = row.map_or(&self.backoff, |(_, backoff)| backoff);
+        let own = backoff.delay(attempt, previous, &self.rng);
+        match verdict.retry_after() {
+            Some(advice) if advice > self.max_advice => Err(Next::AdviceTooLong),
+            Some(advice) => Ok(own.max(self.later(advice, self.spread(advice)))),
+            None => Ok(own),
         }
     }
 
-    /// Clients that were all told the same time come back spread, and none before it.
-    fn later(&self, advice: Duration) -> Duration {
-        let more = advice.as_secs_f64() * self.advice_jitter * self.rng.unit();
-        advice.saturating_add(Duration::try_from_secs_f64(more).unwrap_or_default())
+    /// The wait before an attempt on a target that is held, or why there is none. `held` is for how long the call has been
+    /// held already: who is held again and again gives up as if he had been told at once.
+    pub(crate) fn held(&self, hold: &Hold, held: Duration, now: Instant) -> Result<Duration, Next> {
+        let advised = hold.advised.saturating_duration_since(now);
+        if held.saturating_add(advised) > self.max_advice {
+            return Err(Next::AdviceTooLong);
+        }
+        Ok(self.later(hold.until.saturating_duration_since(now), hold.spread))
     }
 
-    /// When a call that begins now must be over.
+    /// Clients that were all told the same time come back spread, and none before it.
+    fn later(&self, advice: Duration, spread: Duration) -> Duration {
+        advice.saturating_add(share(spread, self.rng.unit()))
+    }
+
+    fn spread(&self, advice: Duration) -> Duration {
+        share(advice, self.advice_jitter)
+    }
+
+    /// What an outcome tells the layer's other calls. Only a target that refuses for want of room means all of them; one that
+    /// was never reached has said nothing.
+    pub(crate) fn hold(&self, verdict: &Verdict) -> Option<Hold> {
+        let means_all = matches!(verdict.class(), Class::RateLimited | Class::Overloaded);
+        let advice = verdict.retry_after().filter(|advice| !advice.is_zero())?;
+        if !self.share_advice || !means_all || verdict.is_unsent() {
+            return None;
+        }
+        let now = Instant::now();
+        let advised = now.checked_add(advice)?;
+        // Nobody is kept from asking for longer than anybody would wait: a century is a mistake.
+        let bounded = advice.min(self.max_advice);
+        let until = now.checked_add(bounded)?;
+        Some(Hold { verdict: *verdict, until, advised, spread: self.spread(bounded) })
+    }
+
+    /// When a call that begins now must be over: by the layer's own limit, its `Call`'s, or the request's.
     #[inline]
-    pub(crate) fn ends(&self, call: Option<Instant>) -> Option<Ends> {
-        let own = self.deadline.and_then(|limit| Instant::now().checked_add(limit));
-        match (own, call) {
-            (Some(own), Some(call)) if call < own => Some(Ends { at: call, by_caller: true }),
+    pub(crate) fn ends(&self, call: Option<Instant>, request: Option<Duration>) -> Option<Ends> {
+        let from_now = |limit: Duration| Instant::now().checked_add(limit);
+        let own = self.deadline.and_then(from_now);
+        let caller = match request.and_then(from_now) {
+            Some(request) => Some(call.map_or(request, |call| call.min(request))),
+            None => call,
+        };
+        match (own, caller) {
+            (Some(own), Some(caller)) if caller < own => Some(Ends { at: caller, by_caller: true }),
             (Some(at), _) => Some(Ends { at, by_caller: false }),
             (None, Some(at)) => Some(Ends { at, by_caller: true }),
             (None, None) => None,
@@ -99,6 +142,11 @@ impl Policy {
     }
 }
 
+/// A share of a time; none where it is too long to be represented.
+fn share(of: Duration, share: f64) -> Duration {
+    Duration::try_from_secs_f64(of.as_secs_f64() * share).unwrap_or_default()
+}
+
 /// The end of the whole call, whichever limit that is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
@@ -112,12 +160,27 @@ impl Ends {
         let blame = if self.by_caller { Blame::Caller } else { Blame::Target };
         Verdict::of(Class::Timeout(Limit::Total)).with_blame(blame)
     }
+
+    /// Whether nothing is left of it before the call has begun; the layer's own limit is never that short.
+    pub(crate) fn is_over(self) -> bool {
+        self.by_caller && Instant::now() >= self.at
+    }
+
+    /// Whether it comes before the end of a wait that begins now. Too long to be represented is too long for any deadline.
+    pub(crate) fn is_before(self, wait: Duration) -> bool {
+        Instant::now().checked_add(wait).is_none_or(|then| then >= self.at)
+    }
 }
 
 /// Whether an error leaves open if the target has acted on the request. Most classes are only known from an answer.
 pub(crate) fn is_unanswered(verdict: &Verdict, error: &(dyn Error + 'static)) -> bool {
     let unclear = matches!(verdict.class(), Class::Transient | Class::Timeout(_) | Class::Unknown);
     unclear && !verdict.is_unsent() && Fault::find(error).is_none_or(|fault| fault.status().is_none())
+}
+
+/// Whether a failure leaves open if something was done before it failed: all but those that say that nothing was begun.
+pub(crate) const fn may_have_acted(verdict: &Verdict) -> bool {
+    !verdict.is_unsent() && !matches!(verdict.class(), Class::Overloaded | Class::RateLimited)
 }
 
 impl fmt::Debug for Policy {
@@ -129,6 +192,7 @@ impl fmt::Debug for Policy {
             .field("deadline", &self.deadline)
             .field("attempt_timeout", &self.attempt_timeout)
             .field("max_advice", &self.max_advice)
+            .field("repeat", &self.repeat)
             .field("target", &self.target)
             .finish_non_exhaustive()
     }

@@ -40,6 +40,8 @@ impl<D: Decoder> Reading<D> {
                 insight
             }
         };
+        // from now on somebody counts
+        insight.learn(|facts| facts.pieces = facts.pieces.or(Some(0)));
         let status_is_success = parts.status.is_success();
         Self { decoder: Some(decoder), insight: Some(insight), clock, witness, status_is_success }
     }
@@ -59,6 +61,9 @@ impl<D: Decoder> Reading<D> {
             self.content();
         }
         if seen.content || seen.progress || seen.end.is_some() {
+            if let Some(insight) = &self.insight {
+                insight.learn(|facts| *facts.pieces.get_or_insert(0) += 1);
+            }
             self.progress();
         } else {
             self.clock.noise(Instant::now);

@@ -35,6 +35,19 @@ async fn a_good_stream_arrives_byte_for_byte_and_is_one_success() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pieces_are_counted_and_what_only_keeps_the_connection_open_is_none() {
+    let pings = [send(CONTENT), send(PING), send(PING), send(CONTENT), Do::Hang];
+    let mut body = chat().layer(Upstream::new(pings).service()).oneshot(()).await.unwrap();
+    let insight = failsoft_core::Insight::of(body.extensions()).unwrap().clone();
+    let mut pieces = Vec::new();
+    for _ in 0..4 {
+        body.body_mut().frame().await.unwrap().unwrap();
+        pieces.push(insight.facts().pieces.unwrap());
+    }
+    assert_eq!(pieces, [1, 1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_event_before_content_is_a_failed_call() {
     for (event, class) in [(ERROR, Class::Transient), (ERROR_EVENT, Class::Overloaded)] {
         let upstream = Upstream::new([send(ROLE), send(PING), send(event), send(DONE)]);

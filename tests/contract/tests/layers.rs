@@ -23,6 +23,13 @@ contract::contract! {
 }
 
 contract::contract! {
+    reflect => |_inner| retry_layer::ReflectLayer::builder(retry_layer::reflect::reask_fn(|_, _| None))
+        .replay(failsoft_core::Once)
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
     validate => |_inner| validate_layer::ValidateLayer::builder()
         .json_object()
         .require("/choices/0/message/content")

@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use breaker_layer::BreakerLayer;
 use failsoft_core::{BoxError, ErrorsOnly};
 use fallback_layer::{FallbackLayer, Route};
-use retry_layer::{HedgeLayer, RetryLayer};
+use retry_layer::{HedgeLayer, ReflectLayer, RetryLayer, reflect::reask_fn};
 use tower::{Layer, Service, ServiceBuilder};
 
 const CALLS: u64 = 1_000;
@@ -71,6 +71,12 @@ fn a_hedge_whose_answer_is_there_at_once_costs_no_allocation_and_no_yield() {
         builder().delay(std::time::Duration::ZERO).build().unwrap().layer(Echo),
     );
     free_of_cost("hedge by a quantile", builder().min_calls(20).build().unwrap().layer(Echo));
+}
+
+#[test]
+fn a_reflect_with_nothing_to_ask_again_costs_no_allocation_and_no_yield() {
+    let layer = ReflectLayer::builder(reask_fn(|request: u64, _| Some(request)));
+    free_of_cost("reflect", layer.classify(ErrorsOnly).build().unwrap().layer(Echo));
 }
 
 #[test]

@@ -103,8 +103,28 @@ pub(super) struct Locked<'a> {
 impl<'a> Locked<'a> {
     pub(super) fn new(engine: &'a Engine) -> Self {
         // nothing panics under the lock; were it so, counts that are off by one are better than no calls
-        let inner = engine.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = engine.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let successes = engine.pending.close();
+        if successes > 0 {
+            inner.streak = 0;
+            inner.rate_limited = 0;
+            inner.window.record_successes(successes);
+        }
         Self { engine, inner, changes: Changes::default() }
+    }
+
+    /// From now on successes that can meet no rule are only counted, until the lock is taken again.
+    pub(super) fn open_pending(&self) {
+        let (word, window) = (self.word(), &self.inner.window);
+        if !matches!(word.state(), State::Closed | State::ObserveOnly) {
+            return;
+        }
+        let sums = window.sums();
+        let calm = sums.failed == 0 && sums.slow == 0 && self.engine.rules_spare_successes;
+        if window.is_full() || calm {
+            self.engine.bucket_ends.store(window.bucket_ends(), Ordering::Relaxed);
+            self.engine.pending.open(word.generation());
+        }
     }
 
     // ===== a call comes =====
@@ -213,7 +233,11 @@ impl<'a> Locked<'a> {
             Outcome::Success => {
                 inner.streak = 0;
                 inner.rate_limited = 0;
+                let may_meet_rules = slow || !inner.window.is_full();
                 inner.window.record(Sample::new(0, slow), &mut *now);
+                if !may_meet_rules {
+                    return self.update_clean();
+                }
             }
             Outcome::Failure { weight, .. } => {
                 inner.streak = inner.streak.saturating_add(weight.thousandths());
@@ -246,7 +270,7 @@ impl<'a> Locked<'a> {
             Outcome::Success if settings.trip_on == TripOn::FailureOnly => return None,
             _ => {}
         }
-        settings.rules.met(&self.inner.window.sums(), self.inner.streak)
+        settings.rules.met(self.inner.window.sums(), self.inner.streak)
     }
 
     fn trip(&mut self, reason: Reason, now: &mut dyn FnMut() -> u64) {
@@ -403,7 +427,7 @@ impl<'a> Locked<'a> {
 
     pub(super) fn counts(&self) -> Counts {
         let sums = match self.word().state() {
-            State::Closed | State::ObserveOnly => self.inner.window.sums(),
+            State::Closed | State::ObserveOnly => *self.inner.window.sums(),
             State::HalfOpen | State::Open => self.inner.tally.sums,
             State::ForcedOpen | State::Disabled => Sums::default(),
         };

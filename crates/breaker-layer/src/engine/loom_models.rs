@@ -11,13 +11,17 @@ use tokio::time::Instant;
 use super::{Engine, Outcome, Over, Probes, Settings, State};
 
 fn engine(start: Instant, probes: u32) -> Arc<Engine> {
+    with(start, Probes::Successes { probes, to_close: probes })
+}
+
+fn with(start: Instant, probes: Probes) -> Arc<Engine> {
     let settings = Settings::builder()
         .over(Over::Calls(2))
         .min_calls(2)
         .failure_rate(1.0)
         .soft_alone_may_not_open()
         .open_time(Duration::from_secs(1))
-        .probes(Probes::Successes { probes, to_close: probes })
+        .probes(probes)
         .jitter(0.0)
         .seed(1)
         .build()
@@ -132,6 +136,46 @@ fn a_probe_given_back_while_another_is_asked_for_is_never_two() {
 }
 
 #[test]
+fn of_three_callers_a_canary_of_one_in_two_takes_two() {
+    check(|start| {
+        let engine = with(start, Probes::Canary { one_in: 2, calls: 3, good: 1.0 });
+        let _ = engine.open(None, start);
+        let later = start + Duration::from_secs(1);
+        let ask = move |engine: &Engine| u32::from(engine.acquire(|| later).admission.is_ok());
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || ask(&engine) + ask(&engine)
+        });
+        let admitted = ask(&engine) + other.join().unwrap();
+        assert_eq!((admitted, engine.snapshot(later).0.probes), (2, 2));
+    });
+}
+
+#[test]
+fn a_good_last_resort_call_and_the_first_probe_leave_one_state() {
+    check(|start| {
+        let engine = engine(start, 1);
+        for _ in 0..2 {
+            let permit = engine.acquire(|| start).admission.unwrap();
+            let _ = engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start);
+        }
+        let later = start + Duration::from_secs(1);
+        let last_resort = engine.acquire_as_last_resort(|| start).admission.unwrap();
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || {
+                let permit = engine.acquire(|| later).admission.ok();
+                permit.map(|permit| permit.is_probe())
+            }
+        });
+        let closed = !engine.settle(last_resort, Outcome::Success, Duration::ZERO, || start).is_empty();
+        // closed before the caller came, who then is no probe; or half-open, and too late to decide
+        assert_eq!(other.join().unwrap(), Some(!closed));
+        assert_eq!(engine.state(), if closed { State::Closed } else { State::HalfOpen });
+    });
+}
+
+#[test]
 fn an_outcome_and_a_reset_leave_nothing_of_before() {
     check(|start| {
         let engine = engine(start, 1);
@@ -143,5 +187,92 @@ fn an_outcome_and_a_reset_leave_nothing_of_before() {
         let _ = engine.reset(start);
         other.join().unwrap();
         assert_eq!(engine.snapshot(start).0.counts.total, 0);
+    });
+}
+
+/// Where successes are only counted, until a rule could be met by one.
+fn since_entered(start: Instant) -> Arc<Engine> {
+    let settings = Settings::builder()
+        .over(Over::SinceEntered)
+        .min_calls(3)
+        .failure_rate(0.3)
+        .jitter(0.0)
+        .seed(1)
+        .build()
+        .unwrap();
+    let engine = Arc::new(Engine::new(settings, start));
+    settle(&engine, Outcome::Success, start);
+    engine
+}
+
+fn settle(engine: &Engine, outcome: Outcome, now: Instant) {
+    let permit = engine.acquire(|| now).admission.unwrap();
+    let _ = engine.settle(permit, outcome, Duration::ZERO, || now);
+}
+
+#[test]
+fn successes_that_are_only_counted_and_a_reader_leave_exact_counts() {
+    check(|start| {
+        let engine = since_entered(start);
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || (0..2).for_each(|_| settle(&engine, Outcome::Success, start))
+        });
+        settle(&engine, Outcome::Success, start);
+        let seen = engine.snapshot(start).0.counts.total;
+        assert!((2..=4).contains(&seen), "its own are there at once");
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        assert_eq!(engine.snapshot(start).0.counts.total, 5);
+    });
+}
+
+#[test]
+fn a_success_that_meets_a_rule_meets_it_at_once_whoever_fails_meanwhile() {
+    check(|start| {
+        let engine = since_entered(start);
+        let permits =
+            (engine.acquire(|| start).admission.unwrap(), engine.acquire(|| start).admission.unwrap());
+        let other = thread::spawn({
+            let (engine, permit) = (engine.clone(), permits.0);
+            move || drop(engine.settle(permit, Outcome::FAILURE, Duration::ZERO, || start))
+        });
+        let _ = engine.settle(permits.1, Outcome::Success, Duration::ZERO, || start);
+        other.join().unwrap();
+        assert_eq!(engine.state(), State::Open, "one of three, in either order");
+    });
+}
+
+#[test]
+fn a_success_that_is_only_counted_and_a_reset_leave_nothing_of_before() {
+    check(|start| {
+        let engine = since_entered(start);
+        let permit = engine.acquire(|| start).admission.unwrap();
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || drop(engine.settle(permit, Outcome::Success, Duration::ZERO, || start))
+        });
+        let _ = engine.reset(start);
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        assert_eq!(engine.snapshot(start).0.counts.total, 1);
+    });
+}
+
+#[test]
+fn a_failure_among_successes_that_are_only_counted_keeps_its_place() {
+    check(|start| {
+        let engine = engine(start, 1);
+        // full, and not of successes alone
+        settle(&engine, Outcome::FAILURE, start);
+        settle(&engine, Outcome::Success, start);
+        let other = thread::spawn({
+            let engine = engine.clone();
+            move || settle(&engine, Outcome::FAILURE, start)
+        });
+        settle(&engine, Outcome::Success, start);
+        other.join().unwrap();
+        let counts = engine.snapshot(start).0.counts;
+        assert_eq!((counts.total, counts.failed), (2, 1));
     });
 }

@@ -42,7 +42,9 @@
 //! # Cost
 //!
 //! The way through a closed circuit is one atomic load; settling is one more if the last N calls were all
-//! good, and a short lock else. Every step is O(1) in the number of calls; a time window costs one step for
+//! good. A success that can meet no rule is one atomic step: one into a full window of the last N calls, or
+//! into any other window without failures and slow calls. All else, and every 64th of those, is a short lock.
+//! Every step is O(1) in the number of calls; a time window costs one step for
 //! each bucket that has passed, at most as many as there are.
 
 mod build;
@@ -55,6 +57,7 @@ mod inner;
 mod loom_models;
 mod open_time;
 mod outcome;
+mod pending;
 mod report;
 mod rules;
 mod settings;
@@ -69,6 +72,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::inner::{Inner, Locked};
+use self::pending::Pending;
 use self::sync::{AtomicU64, Mutex, Ordering};
 use self::word::{Kind, Word};
 
@@ -86,8 +90,13 @@ pub struct Engine {
     open_until: AtomicU64,
     lease_until: AtomicU64,
     refused: AtomicU64,
-    slow_after: Duration,
-    /// Whether there is a `slow_after`: one byte to look at on every call.
+    pending: Pending,
+    /// Until when a success belongs to the newest bucket, in nanoseconds; written while `pending` is closed.
+    bucket_ends: AtomicU64,
+    rules_spare_successes: bool,
+    /// In nanoseconds, if calls are timed.
+    slow_after: u64,
+    /// One byte to look at on every call.
     times_calls: bool,
     epoch: Instant,
     settings: Arc<Settings>,
@@ -156,7 +165,10 @@ impl Engine {
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            slow_after: settings.slow_after.unwrap_or(Duration::MAX),
+            pending: Pending::new(),
+            bucket_ends: AtomicU64::new(0),
+            rules_spare_successes: settings.rules.spare_successes(),
+            slow_after: settings.slow_after.map_or(u64::MAX, inner::nanos),
             times_calls: settings.slow_after.is_some(),
             epoch,
             inner: Mutex::new(Inner::new(&settings)),
@@ -248,18 +260,47 @@ impl Engine {
         took: Duration,
         now: impl Fn() -> Instant,
     ) -> Changes {
-        if matches!(outcome, Outcome::Success) && self.load().is_clean_for(&permit) && took <= self.slow_after
-        {
-            return Changes::default();
-        }
-        let slow = took > self.slow_after;
-        if permit.kind() == Kind::Counted && outcome.is_neutral(slow) {
+        self.settle_at(permit, outcome, self.is_slow(inner::nanos(took)), || self.nanos(now()))
+    }
+
+    /// Whether a call that took so many nanoseconds is slow.
+    #[inline]
+    pub(crate) fn is_slow(&self, took: u64) -> bool {
+        took > self.slow_after
+    }
+
+    /// The same for who knows whether it was slow, and has the time in nanoseconds since the epoch.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // as above
+    pub(crate) fn settle_at(
+        &self,
+        permit: Permit,
+        outcome: Outcome,
+        slow: bool,
+        now: impl Fn() -> u64,
+    ) -> Changes {
+        let counted = permit.kind() == Kind::Counted;
+        if matches!(outcome, Outcome::Success) && !slow {
+            if self.load().is_clean_for(&permit) || counted && self.defer(&permit, &now) {
+                return Changes::default();
+            }
+        } else if counted && outcome.is_neutral(slow) {
             return Changes::default();
         }
         self.settle_under_lock(&permit, outcome, slow, &now)
     }
 
-    /// Content of a probe arrived: the lease of its half-open period starts again. Nothing for other permits.
+    /// Counts a quick success that need not be in the window yet; false if it must.
+    #[inline]
+    fn defer(&self, permit: &Permit, now: impl Fn() -> u64) -> bool {
+        self.pending.add(permit, || {
+            let ends = self.bucket_ends.load(Ordering::Relaxed);
+            ends == u64::MAX || now() < ends
+        })
+    }
+
+    /// Content of a probe arrived: the lease of its half-open period starts again. Keepalives are not content.
+    /// Nothing for other permits, but that last-resort slots have a lease of the same kind.
     pub fn renew(&self, permit: &Permit, now: impl Fn() -> Instant) -> Changes {
         if !matches!(permit.kind(), Kind::Probe | Kind::LastResort) {
             return Changes::default();
@@ -418,12 +459,13 @@ impl Engine {
         permit: &Permit,
         outcome: Outcome,
         slow: bool,
-        now: &dyn Fn() -> Instant,
+        now: &dyn Fn() -> u64,
     ) -> Changes {
         let mut read = None;
-        let mut now = || *read.get_or_insert_with(|| self.nanos(now()));
+        let mut now = || *read.get_or_insert_with(now);
         let mut locked = self.lock();
         locked.settle(permit, outcome, slow, &mut now);
+        locked.open_pending();
         locked.changes
     }
 }

@@ -59,6 +59,13 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Whether nothing but quick successes, however many, meets no rule: not so with a threshold of 0.
+    pub(super) fn spare_successes(&self) -> bool {
+        self.met(&Sums { total: u64::MAX, ..Sums::default() }, 0).is_none()
+    }
+}
+
 impl Rate {
     /// Exact: `part` in thousandths of a call.
     fn is_met(self, part: u64, total: u64) -> bool {

@@ -44,11 +44,21 @@ pub enum TripOn {
 }
 
 /// How a half-open period is decided. Each way says how many probes are let through in all, 1 to 1 000 000.
+///
+/// ```
+/// use breaker_layer::{BreakerLayer, engine::Probes};
+///
+/// // 5 % of the traffic, until 20 calls have shown that at least 90 % are good
+/// let canary = Probes::Canary { one_in: 20, calls: 20, good: 0.9 };
+/// let layer = BreakerLayer::builder().probes(canary).build()?;
+/// # Ok::<(), failsoft_core::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Probes {
     /// Closes if at least this share of the probes is good (0 to 1). The default: 85 % of 3. Soft failures
-    /// weigh less, so one of three leaves 80 % good. Slow probes open from the share that opens a closed
+    /// weigh less, so one of three leaves 80 % good. It is decided as soon as it is certain: of 3, the first
+    /// failure opens again, and the others are not made. Slow probes open from the share that opens a closed
     /// circuit, if there is a slow rule.
     Ratio {
         /// How many.

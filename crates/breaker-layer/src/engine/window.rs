@@ -11,6 +11,9 @@ const SLOW: u16 = 1 << 15;
 const FULL: u64 = 1000;
 
 impl Sample {
+    /// Neither failed nor slow.
+    pub(super) const SUCCESS: Self = Self(0);
+
     /// `weight` in thousandths, 0 for a call that did not fail.
     pub(super) fn new(weight: u16, slow: bool) -> Self {
         Self(weight & !SLOW | if slow { SLOW } else { 0 })
@@ -57,6 +60,10 @@ impl Sums {
     }
 
     pub(super) fn record(&mut self, sample: Sample) {
+        if sample == Sample::SUCCESS {
+            self.total += 1;
+            return;
+        }
         self.add(sample.sums());
     }
 }
@@ -79,6 +86,15 @@ impl Window {
         }
     }
 
+    /// Quick successes, in one step where that is possible; of the newest bucket.
+    pub(super) fn record_successes(&mut self, count: u64) {
+        match self {
+            Self::Count(window) => (0..count).for_each(|_| window.record(Sample::SUCCESS)),
+            Self::Time(window) => window.record_successes(count),
+            Self::SinceEntered(sums) => sums.total += count,
+        }
+    }
+
     /// Forgets what is too old.
     pub(super) fn advance(&mut self, now: u64) {
         if let Self::Time(window) = self {
@@ -86,11 +102,11 @@ impl Window {
         }
     }
 
-    pub(super) fn sums(&self) -> Sums {
+    pub(super) fn sums(&self) -> &Sums {
         match self {
-            Self::Count(window) => window.sums,
-            Self::Time(window) => window.sums,
-            Self::SinceEntered(sums) => *sums,
+            Self::Count(window) => &window.sums,
+            Self::Time(window) => &window.sums,
+            Self::SinceEntered(sums) => sums,
         }
     }
 
@@ -99,6 +115,25 @@ impl Window {
             Self::Count(window) => window.clear(),
             Self::Time(window) => window.clear(),
             Self::SinceEntered(sums) => *sums = Sums::default(),
+        }
+    }
+
+    /// Whether one more success, quick as it was, takes the place of an older call: then nothing that a rule counts
+    /// grows by it.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::Count(window) => window.samples.len() == window.size,
+            Self::Time(_) | Self::SinceEntered(_) => false,
+        }
+    }
+
+    /// Up to when what is recorded belongs to the same bucket, in nanoseconds.
+    #[inline]
+    pub(super) fn bucket_ends(&self) -> u64 {
+        match self {
+            Self::Time(window) => window.next_at,
+            Self::Count(_) | Self::SinceEntered(_) => u64::MAX,
         }
     }
 
@@ -131,10 +166,17 @@ impl CountWindow {
 
     fn record(&mut self, sample: Sample) {
         match self.samples.get_mut(self.next) {
-            Some(oldest) => self.sums.subtract(std::mem::replace(oldest, sample).sums()),
-            None => self.samples.push(sample),
+            // one like it goes for it
+            Some(oldest) if *oldest == sample => {}
+            Some(oldest) => {
+                self.sums.subtract(std::mem::replace(oldest, sample).sums());
+                self.sums.record(sample);
+            }
+            None => {
+                self.samples.push(sample);
+                self.sums.record(sample);
+            }
         }
-        self.sums.record(sample);
         self.next += 1;
         if self.next == self.size {
             self.next = 0;
@@ -155,28 +197,43 @@ pub(super) struct TimeWindow {
     buckets: Box<[Sums]>,
     /// The number of the newest bucket, counted from the beginning of time. It never goes back.
     newest: u64,
+    /// Where it is, and when the next one begins: most calls then divide nothing.
+    index: usize,
+    next_at: u64,
     sums: Sums,
 }
 
 impl TimeWindow {
     pub(super) fn new(width: u64, buckets: usize) -> Self {
         let buckets = vec![Sums::default(); buckets.max(1)].into_boxed_slice();
-        Self { width: width.max(1), buckets, newest: 0, sums: Sums::default() }
+        let width = width.max(1);
+        Self { width, buckets, newest: 0, index: 0, next_at: width, sums: Sums::default() }
     }
 
     /// A clock that went back records into the newest bucket and forgets nothing.
     fn record(&mut self, sample: Sample, now: u64) {
         self.advance(now);
-        let index = self.index(self.newest);
-        if let Some(bucket) = self.buckets.get_mut(index) {
+        if let Some(bucket) = self.buckets.get_mut(self.index) {
             bucket.record(sample);
             self.sums.record(sample);
         }
     }
 
+    fn record_successes(&mut self, count: u64) {
+        if let Some(bucket) = self.buckets.get_mut(self.index) {
+            bucket.total += count;
+            self.sums.total += count;
+        }
+    }
+
     /// Costs one step a bucket that fell out, at most one a bucket there is: a year idle costs no more.
     fn advance(&mut self, now: u64) {
-        let number = now / self.width;
+        if now >= self.next_at {
+            self.advance_to(now / self.width);
+        }
+    }
+
+    fn advance_to(&mut self, number: u64) {
         let passed = number.saturating_sub(self.newest);
         if passed == 0 {
             return;
@@ -185,16 +242,18 @@ impl TimeWindow {
             self.clear();
         } else {
             for number in self.newest + 1..=number {
-                let index = self.index(number);
+                let index = self.index_of(number);
                 if let Some(bucket) = self.buckets.get_mut(index) {
                     self.sums.subtract(std::mem::take(bucket));
                 }
             }
         }
         self.newest = number;
+        self.index = self.index_of(number);
+        self.next_at = number.saturating_add(1).saturating_mul(self.width);
     }
 
-    fn index(&self, number: u64) -> usize {
+    fn index_of(&self, number: u64) -> usize {
         (number % self.buckets.len() as u64) as usize
     }
 
@@ -230,6 +289,40 @@ mod tests {
         (0..100).for_each(|_| window.record(Sample::new(1000, true)));
         (0..2).for_each(|_| window.record(OK));
         assert_eq!(window.sums, Sums { total: 2, ..Sums::default() });
+    }
+
+    #[test]
+    fn a_million_calls_take_no_more_memory_than_one() {
+        // P2: memory without bound, and a scan of it under the lock at each call
+        let mut count = CountWindow::new(100);
+        let mut time = TimeWindow::new(1000, 10);
+        for call in 0..1_000_000 {
+            count.record(fail());
+            time.record(fail(), call / 1000);
+        }
+        assert_eq!((count.samples.capacity(), time.buckets.len()), (100, 10));
+        assert_eq!((count.sums.total, time.sums.total), (100, 1_000_000));
+    }
+
+    #[test]
+    fn sums_equal_a_recount_after_any_schedule() {
+        // C32
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut count, mut time) = (CountWindow::new(17), TimeWindow::new(1000, 7));
+        let mut now = 0;
+        for _ in 0..20_000 {
+            now += random.u64(0..300) * random.u64(0..4) * random.u64(0..4);
+            let sample = Sample::new([0, 0, 1000, 600, 1][random.usize(0..5)], random.bool());
+            count.record(sample);
+            time.record(sample, now.saturating_sub(random.u64(0..3_000)));
+            let mut recount = Sums::default();
+            count.samples.iter().for_each(|sample| recount.record(*sample));
+            assert_eq!(count.sums, recount);
+            let mut recount = Sums::default();
+            time.buckets.iter().for_each(|bucket| recount.add(*bucket));
+            assert_eq!(time.sums, recount);
+        }
+        assert!(time.sums.soft > 0 && time.sums.slow_failed > 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const ADVISORY: u64 = 1 << 4;
 const PROBES_SHIFT: u32 = 5;
 const PROBES_BITS: u32 = 20;
 const PROBES_MASK: u64 = ((1 << PROBES_BITS) - 1) << PROBES_SHIFT;
-const GENERATION_SHIFT: u32 = PROBES_SHIFT + PROBES_BITS;
+pub(super) const GENERATION_SHIFT: u32 = PROBES_SHIFT + PROBES_BITS;
 
 /// As many probes as the word can count.
 pub(super) const MAX_PROBES: u32 = 1_000_000;

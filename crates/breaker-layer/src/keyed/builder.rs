@@ -8,6 +8,7 @@ use failsoft_core::{ConfigError, DEFAULT_KEYS};
 use super::circuits::{Circuits, Fits, NameOf, Plans};
 use super::{KeyFn, KeyRef, KeyedBreakerLayer, OneForAll};
 use crate::BreakerBuilder;
+use crate::metrics::GroupMeters;
 
 /// Keys with what is set for them; [`BreakerBuilder`] of a [`KeyedBreakerLayer`] carries it.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ pub struct Keys<K> {
     most: usize,
     overrides: Vec<Override>,
     name_of: Option<Arc<NameOf>>,
+    #[cfg(feature = "metrics")]
+    labels: usize,
 }
 
 #[derive(Clone)]
@@ -81,9 +84,16 @@ impl<C> BreakerBuilder<C> {
 
     /// As [`key_fn`](Self::key_fn), with a [`Keyed`](super::Keyed) of your own.
     pub fn keyed<K>(self, keyed: K) -> BreakerBuilder<C, Keys<K>> {
-        let Self { circuit, classify, waits, keys: OneForAll } = self;
-        let keys = Keys { keyed, most: DEFAULT_KEYS, overrides: Vec::new(), name_of: None };
-        BreakerBuilder { circuit, classify, waits, keys }
+        let Self { circuit, classify, waits, registries, keys: OneForAll } = self;
+        let keys = Keys {
+            keyed,
+            most: DEFAULT_KEYS,
+            overrides: Vec::new(),
+            name_of: None,
+            #[cfg(feature = "metrics")]
+            labels: 100,
+        };
+        BreakerBuilder { circuit, classify, waits, registries, keys }
     }
 }
 
@@ -97,7 +107,7 @@ impl<K, C> BreakerBuilder<C, Keys<K>> {
     }
 
     /// Another configuration for one key. The function gets all that is set for the others and returns what is to
-    /// be for this one: that changed, or another builder. Of several
+    /// be for this one: that changed, or another builder, such as one of the [`presets`](crate::presets). Of several
     /// that fit a key the last wins.
     pub fn override_key(
         self,
@@ -125,17 +135,33 @@ impl<K, C> BreakerBuilder<C, Keys<K>> {
         self
     }
 
+    /// How many circuits have a label of their own in the [`metrics`](crate::metrics#keys), 0 to 10 000: the first that
+    /// are used. All others count together. Default 100.
+    #[cfg(feature = "metrics")]
+    pub fn metric_keys(mut self, keys: usize) -> Self {
+        self.keys.labels = keys;
+        self
+    }
+
     /// Checks everything, the overrides too.
     ///
     /// # Errors
     ///
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<KeyedBreakerLayer<K, C>, ConfigError> {
-        let Self { circuit, classify, waits, keys } = self;
+        let Self { circuit, classify, waits, registries, keys } = self;
         cannot_wait(waits)?;
         if !(1..=10_000_000).contains(&keys.most) {
             return Err(ConfigError::new("BreakerLayer", "max_keys", keys.most, "1 to 10000000"));
         }
+        #[cfg(feature = "metrics")]
+        if keys.labels > 10_000 {
+            return Err(ConfigError::new("BreakerLayer", "metric_keys", keys.labels, "0 to 10000"));
+        }
+        let meters = GroupMeters::new(
+            #[cfg(feature = "metrics")]
+            keys.labels,
+        );
         let overrides = keys.overrides.into_iter().map(|Override { fits, change }| {
             let changed = change(BreakerBuilder::of(circuit.clone()));
             cannot_wait(changed.waits)?;
@@ -143,7 +169,9 @@ impl<K, C> BreakerBuilder<C, Keys<K>> {
         });
         let overrides = overrides.collect::<Result<_, _>>()?;
         let plans = Plans { usual: circuit.plan()?, overrides, name_of: keys.name_of };
-        Ok(KeyedBreakerLayer { circuits: Circuits::new(keys.most, plans), keyed: keys.keyed, classify })
+        let circuits = Circuits::new(keys.most, plans, meters);
+        registries.iter().for_each(|registry| registry.add_keyed(&circuits));
+        Ok(KeyedBreakerLayer { circuits, keyed: keys.keyed, classify })
     }
 
     fn add_override(

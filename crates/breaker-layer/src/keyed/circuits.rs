@@ -1,8 +1,8 @@
 //! The circuits of a keyed layer, in bounded memory.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use failsoft_core::KeyMap;
 
@@ -11,6 +11,7 @@ use crate::builder::Plan;
 use crate::engine::Transition;
 use crate::events;
 use crate::listeners::{Listeners, Subscription};
+use crate::metrics::GroupMeters;
 
 /// A handle on the circuits that the services of one [`KeyedBreakerLayer`](crate::KeyedBreakerLayer) share. Clones
 /// are the same circuits.
@@ -32,10 +33,10 @@ struct Shared {
 }
 
 /// What the circuits of one layer have in common.
-#[derive(Default)]
 pub(crate) struct Group {
     name: Option<Arc<str>>,
     listeners: Listeners<Listener>,
+    pub(crate) meters: GroupMeters,
 }
 
 type Listener = dyn Fn(&Circuit, &Transition) + Send + Sync;
@@ -58,8 +59,9 @@ pub(crate) enum Fits {
 }
 
 impl Circuits {
-    pub(crate) fn new(capacity: usize, plans: Plans) -> Self {
-        let group = Arc::new(Group { name: plans.usual.name.clone(), ..Group::default() });
+    pub(crate) fn new(capacity: usize, plans: Plans, meters: GroupMeters) -> Self {
+        let group =
+            Arc::new(Group { name: plans.usual.name.clone(), listeners: Listeners::default(), meters });
         let overflow = plans.usual.circuit(group.name_of("(overflow)"), &group);
         Self(Arc::new(Shared {
             by_key: KeyMap::refusing(capacity),
@@ -138,6 +140,15 @@ impl Circuits {
         })
     }
 
+    /// Does not keep them alive.
+    pub(crate) fn downgrade(&self) -> WeakCircuits {
+        WeakCircuits(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn target(&self) -> Option<Arc<str>> {
+        self.0.group.name.clone()
+    }
+
     /// The circuit for a call.
     pub(crate) fn circuit(&self, key: &str) -> Arc<Circuit> {
         // the usual call makes no key of its own
@@ -155,7 +166,27 @@ impl Circuits {
         if shared.overflows.swap(overflows, Ordering::Relaxed) != overflows && overflows {
             events::keys_overflow(self.name(), self.capacity());
         }
+        shared.group.meters.keys(self.name(), &shared.by_key);
         made.unwrap_or_else(|_| Arc::clone(&shared.overflow))
+    }
+}
+
+/// Circuits that may be gone.
+pub(crate) struct WeakCircuits(Weak<Shared>);
+
+impl WeakCircuits {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Circuits> {
+        self.0.upgrade().map(Circuits)
+    }
+}
+
+impl PartialEq for WeakCircuits {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
@@ -192,6 +223,10 @@ impl Group {
             None if key.is_empty() => None,
             None => Some(key.into()),
         }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     pub(crate) fn listeners(&self) -> Vec<Arc<Listener>> {

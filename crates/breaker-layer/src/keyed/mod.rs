@@ -6,7 +6,7 @@ mod key;
 mod layer;
 mod service;
 
-pub(crate) use self::circuits::Group;
+pub(crate) use self::circuits::{Group, WeakCircuits};
 #[cfg(feature = "http")]
 pub use self::key::ByAuthority;
 pub use self::{

@@ -69,6 +69,16 @@ impl Bucket {
         }
     }
 
+    /// Puts back what a withdrawal took. It is no deposit: what was deposited lately, and with it the cap, stays as it is.
+    pub(super) fn refund(&self, cost: i64) {
+        if let Cap::Recent { .. } = self.rules.cap {
+            self.changed.fetch_add(cost, Relaxed);
+        }
+        if self.balance.fetch_add(cost, Relaxed) > HIGH {
+            self.balance.fetch_min(HIGH, Relaxed);
+        }
+    }
+
     /// Takes `cost`, or nothing.
     pub(super) fn withdraw(&self, cost: i64, now: u64) -> bool {
         let (earned, cap) = self.pass(now);

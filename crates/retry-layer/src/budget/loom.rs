@@ -48,6 +48,24 @@ fn loom_a_deposit_among_withdrawals_is_kept() {
 }
 
 #[test]
+fn loom_what_is_given_back_among_withdrawals_is_there_again_once() {
+    model(|| {
+        let bucket = bucket(0, 2 * TOKEN, Cap::Fixed(9 * TOKEN), 0.0);
+        let other = {
+            let bucket = Arc::clone(&bucket);
+            thread::spawn(move || {
+                if bucket.withdraw(TOKEN, 0) {
+                    bucket.refund(TOKEN);
+                }
+            })
+        };
+        let granted = (0..2).filter(|_| bucket.withdraw(TOKEN, 0)).count() as i64;
+        other.join().unwrap();
+        assert_eq!(granted * TOKEN + bucket.balance(), 2 * TOKEN);
+    });
+}
+
+#[test]
 fn loom_an_interval_trickles_once_and_never_above_the_cap() {
     model(|| {
         // One token a second: at 1 s one has come, at 2 s two.

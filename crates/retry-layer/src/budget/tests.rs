@@ -112,6 +112,36 @@ fn a_retry_costs_what_its_class_costs() {
     assert!((budget.balance() - 1.5).abs() < 1e-9);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_not_sent_goes_back_exactly_and_is_no_deposit() {
+    let budget = RetryBudget::default();
+    let all: Vec<_> = (0..100).map(|_| budget.withdraw(Class::Transient).unwrap()).collect();
+    assert!(budget.withdraw(Class::Transient).is_none());
+    drop(all);
+    assert_eq!(budget.balance(), 100.0);
+    let mut sent = budget.withdraw(Class::Transient).unwrap();
+    sent.sent();
+    drop(sent);
+    assert_eq!(budget.balance(), 99.0);
+    let mut refused = budget.withdraw(Class::Transient).unwrap();
+    refused.sent();
+    refused.refund();
+    assert_eq!(budget.balance(), 99.0);
+    // Giving back a hundred times does not move the cap.
+    for _ in 0..100 {
+        drop(budget.withdraw(Class::Transient).unwrap());
+        advance(Duration::from_millis(500)).await;
+    }
+    assert_eq!(withdraw_until_refused(&budget), 100);
+}
+
+#[test]
+fn a_throttle_charges_the_failure_and_not_the_retry() {
+    let throttle = RetryBudget::grpc_throttle(10.0, 0.1).unwrap();
+    drop(throttle.withdraw(Class::Transient).unwrap());
+    assert_eq!(throttle.balance(), 9.0);
+}
+
 #[test]
 fn clones_are_the_same_budget() {
     let budget = RetryBudget::builder().min_per_sec(0.0).initial(1.0).build().unwrap();
@@ -165,13 +195,14 @@ fn settings_that_cannot_work_are_named() {
 #[derive(Clone, Debug)]
 enum Op {
     Deposit,
-    Withdraw { cost: i64, later: u64 },
+    Withdraw { cost: i64, later: u64, refund: bool },
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         Just(Op::Deposit),
-        (0..3 * TOKEN, 0..4_000_000_000u64).prop_map(|(cost, later)| Op::Withdraw { cost, later }),
+        (0..3 * TOKEN, 0..4_000_000_000u64, proptest::bool::ANY)
+            .prop_map(|(cost, later, refund)| Op::Withdraw { cost, later, refund }),
     ]
 }
 
@@ -192,12 +223,15 @@ proptest! {
                     bucket.deposit();
                     model = (model + deposit).min(cap);
                 }
-                Op::Withdraw { cost, later } => {
+                Op::Withdraw { cost, later, refund } => {
                     now += later;
                     model = (model + (trickle * later as f64) as i64).min(cap);
                     let wanted = model >= cost;
-                    model -= if wanted { cost } else { 0 };
+                    model -= if wanted && !refund { cost } else { 0 };
                     prop_assert_eq!(bucket.withdraw(cost, now), wanted);
+                    if wanted && refund {
+                        bucket.refund(cost);
+                    }
                 }
             }
             prop_assert_eq!(bucket.balance(), model);
@@ -219,9 +253,15 @@ proptest! {
                     bucket.deposit();
                     most += deposit;
                 }
-                Op::Withdraw { cost, later } => {
+                Op::Withdraw { cost, later, refund } => {
                     now += later;
-                    most -= if bucket.withdraw(cost, now) { cost } else { 0 };
+                    if bucket.withdraw(cost, now) {
+                        if refund {
+                            bucket.refund(cost);
+                        } else {
+                            most -= cost;
+                        }
+                    }
                 }
             }
             prop_assert!((0..=most).contains(&bucket.balance()));
