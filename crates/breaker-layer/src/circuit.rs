@@ -280,7 +280,8 @@ impl Circuit {
             _ => "the circuit is open",
         };
         let fault = Fault::with_verdict(verdict, env!("CARGO_PKG_NAME"));
-        fault.with_target_if(self.0.name.clone()).with_message(message).into()
+        let fault = fault.with_target_if(self.0.name.clone()).with_message(message);
+        if refusal.is_probing() { fault.with_probing().into() } else { fault.into() }
     }
 
     #[inline]

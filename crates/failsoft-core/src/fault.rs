@@ -39,6 +39,7 @@ pub struct FaultDetails {
     target: Option<Arc<str>>,
     message: Option<Cow<'static, str>>,
     status: Option<u16>,
+    probing: bool,
     more: Option<Box<More>>,
     source: Option<BoxError>,
 }
@@ -68,6 +69,7 @@ impl Fault {
             target: None,
             message: None,
             status: None,
+            probing: false,
             more: None,
             source: None,
         })
@@ -105,6 +107,13 @@ impl Fault {
     #[must_use]
     pub const fn with_status(mut self, status: u16) -> Self {
         self.0.status = Some(status);
+        self
+    }
+
+    /// Says that the target is being tried again just now, by another call.
+    #[must_use]
+    pub const fn with_probing(mut self) -> Self {
+        self.0.probing = true;
         self
     }
 
@@ -207,6 +216,13 @@ impl FaultDetails {
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         self.status
+    }
+
+    /// Whether the target is being tried again just now by another call, whose result will come soon: a circuit that
+    /// is half-open.
+    #[must_use]
+    pub const fn is_probing(&self) -> bool {
+        self.probing
     }
 
     /// What was found wrong with the answer.

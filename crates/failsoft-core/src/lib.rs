@@ -57,6 +57,7 @@ pub mod json;
 mod key_map;
 mod ledger;
 mod observation;
+mod observe;
 mod replay;
 mod report;
 #[cfg(feature = "reqwest-013")]
@@ -106,6 +107,7 @@ pub use self::{
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
     ledger::{Closer, Closing, Slot},
     observation::Observation,
+    observe::{NoTool, ObserveFuture, ObserveLayer, Observing, ToolFn, ToolOf},
     replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},
     report::{Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},

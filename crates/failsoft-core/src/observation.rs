@@ -40,10 +40,17 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// What a fault tells an agent.
+    /// What a fault tells an agent. While a circuit is probing the code is `CIRCUIT_BREAKER_PROBING`, not
+    /// `CIRCUIT_BREAKER_OPEN`: it is worth asking again soon.
     #[must_use]
     pub fn of(fault: &FaultDetails) -> Self {
         let mut observation = Self::of_verdict(fault.verdict());
+        if fault.is_probing() {
+            observation = observation
+                .with_code("CIRCUIT_BREAKER_PROBING")
+                .with_message("this target was failing and is being tried again just now")
+                .with_instruction("call it again in a few seconds, or go on without it");
+        }
         if let Some(report) = fault.report().and_then(Report::leading) {
             observation.message = capped(report.to_string().into(), MAX_TEXT);
         }
@@ -57,7 +64,7 @@ impl Observation {
         Fault::find(&**err).map_or_else(|| Self::of_verdict(Verdict::of_error(&**err)), Self::of)
     }
 
-    fn of_verdict(verdict: Verdict) -> Self {
+    pub(crate) fn of_verdict(verdict: Verdict) -> Self {
         let seconds_left = verdict
             .retry_after()
             .map(|after| after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0)));
@@ -76,7 +83,7 @@ impl Observation {
         self
     }
 
-    /// Another code, such as `CIRCUIT_BREAKER_PROBING` while a probe is running.
+    /// Another code.
     #[must_use]
     pub const fn with_code(mut self, code: &'static str) -> Self {
         self.code = code;
@@ -209,6 +216,17 @@ mod tests {
         let observation = Observation::of(&Fault::new(Class::Denied(Denier::Budget), "budget-layer"));
         assert_eq!(observation.code(), "EXECUTION_ABORTED_TOKEN_LIMIT");
         assert!(observation.instruction().contains("conclude"));
+    }
+
+    #[test]
+    fn a_probing_circuit_is_worth_asking_again_and_an_open_one_is_not() {
+        let refused = || Fault::new(Class::Denied(Denier::Circuit), "breaker-layer");
+        let open = Observation::of(&refused().with_retry_after(Duration::from_secs(30)));
+        assert_eq!((open.code(), open.seconds_left()), ("CIRCUIT_BREAKER_OPEN", Some(30)));
+        assert!(open.instruction().starts_with("do not call it again"));
+        let probing = Observation::of(&refused().with_probing());
+        assert_eq!((probing.code(), probing.seconds_left()), ("CIRCUIT_BREAKER_PROBING", None));
+        assert!(probing.instruction().starts_with("call it again"));
     }
 
     #[test]
