@@ -69,6 +69,7 @@ pub mod hedge;
 mod holds;
 mod keys;
 mod layer;
+pub mod metrics;
 mod more;
 mod policy;
 pub mod reflect;

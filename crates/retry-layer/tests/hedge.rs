@@ -412,3 +412,36 @@ fn settings_that_cannot_work_are_refused() {
     assert_eq!(field(HedgeLayer::builder().max_hedges(9)), "max_hedges");
     assert_eq!(field(HedgeLayer::builder().target(" ")), "target");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_body_is_sent_to_both_while_it_still_comes() {
+    use bytes::Bytes;
+    use failsoft_core::{Buffered, ReplayBody};
+    use http_body_util::{BodyExt as _, combinators::BoxBody};
+
+    type Streamed = BoxBody<Bytes, BoxError>;
+    let count = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: http::Request<Streamed>| {
+        let first = count.fetch_add(1, SeqCst) == 0;
+        async move {
+            let mut body = request.into_body();
+            if first {
+                // Reads a part, and then no more.
+                let piece = body.frame().await;
+                pending::<()>().await;
+                drop(piece);
+            }
+            Ok::<_, BoxError>(body.collect().await?.to_bytes())
+        }
+    });
+    let replay = Buffered::new(1 << 10, |body: ReplayBody<Streamed>| body.boxed());
+    let hedge = after_two().repeat_unanswered(true).classify(ErrorsOnly).replay(replay).build().unwrap();
+    let (pieces, body) = common::channel();
+    let request = http::Request::post("/").body(body.boxed()).unwrap();
+    let call = tokio::spawn(hedge.layer(service).oneshot(request));
+    pieces.send("to ").unwrap();
+    sleep(5 * SECOND).await;
+    pieces.send("both").unwrap();
+    drop(pieces);
+    assert_eq!(call.await.unwrap().unwrap(), "to both");
+}

@@ -13,7 +13,10 @@ use failsoft_core::{Class, Limit, Next, Verdict};
 use tokio::time::Instant;
 
 use super::latency::Latencies;
-use crate::RetryBudget;
+use crate::{
+    RetryBudget,
+    metrics::{Count, CountByReason, HEDGES_SENT, HEDGES_SUPPRESSED, HEDGES_WON},
+};
 
 /// For how long nothing is hedged after an answer that says "too much" and not until when.
 const QUIET: Duration = Duration::from_secs(1);
@@ -42,7 +45,16 @@ pub(super) struct Shared<C, R> {
     pub(super) policy: Policy,
     pub(super) classify: C,
     pub(super) replay: R,
+    counts: Counts,
     state: State,
+}
+
+/// What is counted of hedging.
+#[derive(Default)]
+struct Counts {
+    sent: Count,
+    won: Count,
+    suppressed: CountByReason,
 }
 
 struct State {
@@ -56,7 +68,7 @@ impl<C, R> Shared<C, R> {
     pub(super) fn new(policy: Policy, classify: C, replay: R) -> Self {
         let latencies = policy.quantile.map(|share| Mutex::new(Latencies::new(share, policy.min_calls)));
         let state = State { latencies, born: Instant::now(), quiet_until: AtomicU64::new(0) };
-        Self { policy, classify, replay, state }
+        Self { policy, classify, replay, counts: Counts::default(), state }
     }
 
     /// Whether somebody wants to know how long answers take.
@@ -92,6 +104,21 @@ impl<C, R> Shared<C, R> {
     /// Takes a hedge out of the budget.
     pub(super) fn try_withdraw(&self) -> bool {
         self.policy.budget.as_ref().is_none_or(|budget| budget.try_withdraw(LATE))
+    }
+
+    /// Another request of a call was sent.
+    pub(super) fn count_sent(&self) {
+        self.counts.sent.add(HEDGES_SENT, self.policy.target.as_deref());
+    }
+
+    /// It answered the call.
+    pub(super) fn count_won(&self) {
+        self.counts.won.add(HEDGES_WON, self.policy.target.as_deref());
+    }
+
+    /// It was not sent.
+    pub(super) fn count_suppressed(&self, why: Next) {
+        self.counts.suppressed.add(HEDGES_SUPPRESSED, self.policy.target.as_deref(), why);
     }
 
     /// Learns of an outcome whether the target bears more requests.

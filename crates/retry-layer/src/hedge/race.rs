@@ -196,6 +196,9 @@ where
         }
         self.shared.on_success();
         events::won(self.target.as_deref(), &verdict, which);
+        if which != Which::First {
+            self.shared.count_won();
+        }
         self.tell(which, now);
         outcome
     }
@@ -305,6 +308,7 @@ where
             begun,
             self.began.map_or(Duration::ZERO, |first| began - first),
         );
+        self.shared.count_sent();
         if last {
             self.spare = None;
         }
@@ -314,6 +318,7 @@ where
     /// There will be no further attempt: lets the copy of the request go, and the readiness with its service.
     fn no_more(&mut self, why: Next) -> Poll<()> {
         events::suppressed(self.shared.policy.target.as_deref(), why);
+        self.shared.count_suppressed(why);
         self.spare = None;
         Poll::Pending
     }

@@ -12,7 +12,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::{BadAnswer, Reask, events, layer::Shared};
-use crate::policy::LAYER;
+use crate::{
+    metrics::{REASKS_CURED, REASKS_GIVEN_UP, REASKS_SENT},
+    policy::LAYER,
+};
 
 pub(super) struct Flow<S, Req, A, C, R: Replay<Req>> {
     inner: S,
@@ -102,7 +105,7 @@ where
 
     /// The changed request, or why there is none.
     fn change(&mut self, outcome: &Result<S::Response, BoxError>, verdict: Verdict) -> Result<Req, Next> {
-        let Shared { policy, reask, classify, replay } = &*self.shared;
+        let Shared { policy, reask, classify, replay, .. } = &*self.shared;
         if !policy.wants(&verdict) {
             return Err(Next::Final);
         }
@@ -146,6 +149,7 @@ where
                 let call = Call::options().mark(Mark::NoCache).begin();
                 let future = call.enter(|| self.inner.call(request));
                 self.taken.iter_mut().for_each(TakenRetry::sent);
+                self.shared.counts.sent.add(REASKS_SENT, self.shared.policy.target.as_deref());
                 Sending::Begun(call, future)
             }
             _ => Sending::Ended(self.not_ready()),
@@ -182,6 +186,7 @@ where
         }
         if self.reasks > 0 {
             events::cured(self.target.as_deref(), self.reasks);
+            self.shared.counts.cured.add(REASKS_CURED, policy.target.as_deref());
             Call::record(Attempt::new(LAYER, verdict).on(self.target.clone()).then(Next::Answered));
         }
     }
@@ -192,6 +197,9 @@ where
         }
         events::gave_up(self.target.as_deref(), &verdict, self.reasks, why);
         // What this layer has nothing to do with is told by those around it.
+        if self.reasks > 0 || why != Next::Final || self.shared.policy.wants(&verdict) {
+            self.shared.counts.given_up.add(REASKS_GIVEN_UP, self.shared.policy.target.as_deref(), why);
+        }
         if self.reasks > 0 || why != Next::Final {
             Call::record(Attempt::new(LAYER, verdict).on(self.target.clone()).then(why));
         }

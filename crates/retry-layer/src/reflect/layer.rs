@@ -4,7 +4,10 @@ use failsoft_core::{Auto, ByResponse};
 use tower_layer::Layer;
 
 use super::builder::Policy;
-use crate::{Reflect, ReflectBuilder};
+use crate::{
+    Reflect, ReflectBuilder,
+    metrics::{Count, CountByReason},
+};
 
 /// Answers a wrong answer by a changed request. See the [module](crate::reflect) for when it does.
 ///
@@ -18,6 +21,15 @@ pub(super) struct Shared<A, C, R> {
     pub(super) reask: A,
     pub(super) classify: C,
     pub(super) replay: R,
+    pub(super) counts: Counts,
+}
+
+/// What is counted of changed requests.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) sent: Count,
+    pub(super) cured: Count,
+    pub(super) given_up: CountByReason,
 }
 
 impl<A> ReflectLayer<A> {
@@ -30,7 +42,7 @@ impl<A> ReflectLayer<A> {
 
 impl<A, C, R> ReflectLayer<A, C, R> {
     pub(super) fn of(policy: Policy, reask: A, classify: C, replay: R) -> Self {
-        Self { shared: Arc::new(Shared { policy, reask, classify, replay }) }
+        Self { shared: Arc::new(Shared { policy, reask, classify, replay, counts: Counts::default() }) }
     }
 }
 

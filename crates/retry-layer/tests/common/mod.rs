@@ -217,3 +217,23 @@ pub(crate) fn post() -> Request {
 pub(crate) fn exact() -> RetryBuilder {
     RetryLayer::builder().backoff(Backoff::default().jitter(Jitter::None)).advice_jitter(0.0)
 }
+
+/// A body whose pieces come through a channel.
+pub(crate) struct Pieces(tokio::sync::mpsc::UnboundedReceiver<&'static str>);
+
+pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Pieces) {
+    let (pieces, body) = tokio::sync::mpsc::unbounded_channel();
+    (pieces, Pieces(body))
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(http_body::Frame::data(Bytes::from(piece)))))
+    }
+}
