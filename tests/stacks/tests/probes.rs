@@ -87,7 +87,7 @@ async fn ask(service: Breaker<reqwest::Client>, url: String) -> Result<String, B
 }
 
 fn is_probing(error: &BoxError) -> bool {
-    let fault = Fault::find(&**error).expect("a refusal is a fault");
+    let fault = Fault::find(&**error).unwrap();
     assert_eq!(fault.class(), Class::Denied(Denier::Circuit));
     FaultDetails::is_probing(fault)
 }
