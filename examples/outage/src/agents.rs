@@ -172,7 +172,12 @@ impl<C: Client> Office<C> {
             Err(failure) => (Ending::Failed(failure), None),
         };
         let at = self.day.time_of(begun);
-        let answerable = !matches!(ending, Ending::HungUp | Ending::Denied) && self.script.answerable(at);
+        let answerable = match ending {
+            Ending::HungUp | Ending::Denied => false,
+            // also one that was made when nobody could answer, and waited until somebody could
+            Ending::Right => true,
+            Ending::Wrong(_) | Ending::Failed(_) => self.script.answerable(at),
+        };
         let session = Arc::from(conversation.session());
         let is_denied = ending == Ending::Denied;
         self.recorder.add(Record { at, step, ending, took, answerable, first_content, session });

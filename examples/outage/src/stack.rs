@@ -118,8 +118,6 @@ impl Target {
             .hold_from(seconds(5))
             .max_advice(seconds(3600))
             .lease(seconds(60))
-            // When every circuit is open, a third of the agents may still ask, not three.
-            .last_resort(12)
             .build()?;
         let backoff =
             Backoff::exponential(seconds(1)).max(seconds(60)).min(pace.real(Duration::from_millis(100)));
