@@ -1,12 +1,15 @@
 //! The names of everything that this crate tells `tracing`.
 
+use std::time::Duration;
+
 use failsoft_core::Class;
 
 use crate::engine::{Outcome, Refusal, State, Transition};
 
 /// A transition: a warning when it opens, else for information.
 pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
-    let Transition { from, to, reason, counts, consecutive_openings, open_for, sequence, .. } = transition;
+    let Transition { from, to, reason, counts, consecutive_openings, sequence, .. } = transition;
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     macro_rules! tell {
         ($level:ident) => {
             tracing::$level!(
@@ -18,11 +21,13 @@ pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
                 sequence,
                 calls = counts.total,
                 failed = counts.failed,
+                soft = counts.soft,
                 failure_rate = counts.failure_rate,
                 slow_rate = counts.slow_rate,
                 refused = counts.refused,
                 consecutive_openings,
-                open_ms = open_for.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                open_ms = transition.open_for.map(millis),
+                time_in_state_ms = millis(transition.time_in_state),
                 "circuit {transition}"
             )
         };
