@@ -119,9 +119,14 @@ impl Told {
 
 /// The decoder that reads the events of the answer to `request`, and the insight that it completes.
 pub(crate) fn decoder<Req: 'static>(request: &Req) -> (LlmDecoder, Insight) {
+    decoder_of(Provider::OpenAiCompatible, request)
+}
+
+/// The same in another dialect.
+pub(crate) fn decoder_of<Req: 'static>(provider: Provider, request: &Req) -> (LlmDecoder, Insight) {
     let (mut parts, ()) =
         Response::builder().header("content-type", "text/event-stream").body(()).unwrap().into_parts();
-    let reader = LlmProtocol::new(Provider::OpenAiCompatible).request(request);
+    let reader = LlmProtocol::new(provider).request(request);
     let Mode::Hold { decoder, until } = reader.head(&mut parts, Until::default()) else { panic!("not held") };
     assert_eq!(until, Until::default());
     (decoder, Insight::of(&parts.extensions).unwrap().clone())
@@ -129,7 +134,16 @@ pub(crate) fn decoder<Req: 'static>(request: &Req) -> (LlmDecoder, Insight) {
 
 /// Reads pieces of a stream to a clean end.
 pub(crate) fn read<'a, Req: 'static>(request: &Req, pieces: impl IntoIterator<Item = &'a [u8]>) -> Told {
-    let (mut decoder, insight) = decoder(request);
+    read_of(Provider::OpenAiCompatible, request, pieces)
+}
+
+/// The same in another dialect.
+pub(crate) fn read_of<'a, Req: 'static>(
+    provider: Provider,
+    request: &Req,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Told {
+    let (mut decoder, insight) = decoder_of(provider, request);
     let mut content = false;
     for piece in pieces {
         let seen = decoder.feed(&Bytes::copy_from_slice(piece));
