@@ -44,6 +44,7 @@
 //! | watch and steer it | [`Circuit`] |
 //! | see all circuits of a process, for a health endpoint | [`Registry`] |
 //! | count what happens | [`metrics`] |
+//! | answer an agent instead of failing | [`ObserveLayer`](failsoft_core::ObserveLayer) |
 //! | say what counts as a failure | [`BreakerBuilder::classify`], [`BreakerBuilder::on`] |
 //! | use it without tower | [`engine`] |
 //!
@@ -65,8 +66,8 @@
 //!
 //! `http` (default) follows the bodies of `http::Response`, so that a failure in the middle of a body counts;
 //! `reqwest-013` those of reqwest 0.13; `tower-05` recognises the errors of tower's own timeout and
-//! load_shed; `metrics` counts through the crate `metrics` what the module
-//! [`metrics`] lists; `serde` makes snapshots serialisable.
+//! load_shed; `metrics` counts through the crate `metrics` what the module [`metrics`] lists; `serde` makes snapshots
+//! serialisable.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
