@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use failsoft_core::Class;
+use tracing::level_filters::LevelFilter;
 
 use crate::engine::{Outcome, Refusal, State, Transition};
 
@@ -36,7 +37,16 @@ pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
 }
 
 /// How a call ended; plain successes through a healthy circuit are not told one by one.
+#[inline]
 pub(crate) fn outcome(circuit: Option<&str>, class: Class, outcome: Outcome, slow: bool) {
+    // looked at here, so that the rest is out of the way of those who do not listen
+    if LevelFilter::current() >= LevelFilter::TRACE {
+        tell_outcome(circuit, class, outcome, slow);
+    }
+}
+
+#[cold]
+fn tell_outcome(circuit: Option<&str>, class: Class, outcome: Outcome, slow: bool) {
     tracing::trace!(
         name: "failsoft_circuit_outcome",
         circuit,

@@ -80,6 +80,7 @@ mod events;
 mod future;
 mod keyed;
 mod layer;
+mod lent;
 mod listeners;
 pub mod metrics;
 pub mod presets;
@@ -87,6 +88,7 @@ mod registry;
 #[cfg(feature = "serde")]
 mod serialize;
 mod service;
+mod shared;
 mod table;
 mod ticket;
 mod waiters;

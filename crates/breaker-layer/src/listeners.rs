@@ -36,6 +36,12 @@ impl<F: ?Sized> Listeners<F> {
         drop(removed);
     }
 
+    pub(crate) fn clear(&self) {
+        let removed = std::mem::take(&mut self.lock().all);
+        // as above
+        drop(removed);
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<F>> {
         self.lock().all.iter().map(|(_, listener)| Arc::clone(listener)).collect()
     }

@@ -242,7 +242,7 @@ impl Registry {
 impl CircuitSnapshot {
     fn of(circuit: &Circuit) -> Self {
         let snapshot = circuit.snapshot();
-        Self { name: circuit.target(), condition: circuit.condition(), snapshot }
+        Self { name: circuit.shared().target(), condition: circuit.condition(), snapshot }
     }
 }
 

@@ -68,19 +68,21 @@ impl<S, C> Breaker<S, C> {
     /// Nothing was asked, nothing is waited for, and the circuit is closed: there is nothing to decide.
     #[inline]
     fn is_plainly_closed(&self) -> bool {
-        self.wait.is_none() && matches!(self.asked, Asked::Nothing) && self.circuit.engine().is_closed()
+        self.wait.is_none()
+            && matches!(self.asked, Asked::Nothing)
+            && self.circuit.shared().engine().is_closed()
     }
 
     /// Whether a call would be refused now. One marked as a last resort is let through to the call, unless
     /// forced open.
     fn would_refuse(&self) -> Option<Refusal> {
-        let refusal = self.circuit.engine().would_refuse(Instant::now)?;
+        let refusal = self.circuit.shared().engine().would_refuse(Instant::now)?;
         let last_resort = refusal.state != State::ForcedOpen && Call::is_marked(Mark::LastResort);
         (!last_resort).then_some(refusal)
     }
 
     fn acquire(&self) -> Result<Permit, Refusal> {
-        self.circuit.acquire()
+        self.circuit.shared().acquire()
     }
 
     /// What is not simply closed: what was said at readiness holds, else the circuit is asked now.
@@ -91,7 +93,7 @@ impl<S, C> Breaker<S, C> {
             // unless the circuit changed since
             Asked::Reserved(ticket) => ticket.take_current().map_or_else(|| self.acquire(), Ok),
             Asked::Refused(refusal) => {
-                self.circuit.engine().count_refused();
+                self.circuit.shared().engine().count_refused();
                 Err(refusal)
             }
         }
@@ -131,7 +133,7 @@ impl<S: Clone, C> Breaker<S, C> {
         loop {
             if self.would_refuse().is_none() {
                 if let Ok(permit) = self.acquire() {
-                    self.asked = Asked::Reserved(Ticket::reserve(self.circuit.clone(), permit));
+                    self.asked = Asked::Reserved(Ticket::reserve(self.circuit.shared(), permit));
                     self.wait.iter_mut().for_each(Wait::end);
                     return Poll::Ready(());
                 }
@@ -140,7 +142,7 @@ impl<S: Clone, C> Breaker<S, C> {
             let Some(wait) = &mut self.wait else { return Poll::Ready(()) };
             // listens first and looks again then: what changes in between is not missed
             wait.listen(cx);
-            if self.circuit.engine().would_refuse(Instant::now).is_some() {
+            if self.circuit.shared().engine().would_refuse(Instant::now).is_some() {
                 ready!(wait.poll_deadline(cx));
             }
         }
@@ -168,19 +170,19 @@ where
     #[inline]
     fn call(&mut self, request: Req) -> ResponseFuture<S::Future, C> {
         let closed = match self.asked {
-            Asked::Nothing => self.circuit.engine().acquire_if_closed(),
+            Asked::Nothing => self.circuit.shared().engine().acquire_if_closed(),
             Asked::Refused(_) | Asked::Reserved(_) => None,
         };
         match closed.map_or_else(|| self.admission(), Ok) {
             Ok(permit) => {
                 self.polled = false;
-                let starting = Starting::new(&self.circuit, permit);
+                let starting = Starting::new(self.circuit.shared(), permit);
                 let future = self.inner.call(request);
                 ResponseFuture::called(future, self.classify.clone(), starting.ticket())
             }
             Err(refusal) => {
                 self.release();
-                ResponseFuture::refused(self.circuit.refuse(&refusal), self.classify.clone())
+                ResponseFuture::refused(self.circuit.shared().refuse(&refusal), self.classify.clone())
             }
         }
     }

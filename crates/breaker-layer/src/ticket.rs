@@ -6,14 +6,17 @@ use std::num::NonZeroU64;
 
 use failsoft_core::{Call, Class, Guard, Verdict};
 
-use crate::Circuit;
+use std::sync::Arc;
+
 use crate::engine::Permit;
+use crate::lent::Lent;
+use crate::shared::Shared;
 
 /// The permit of one call. It settles with the verdict; dropped before that, the call was cancelled.
 ///
 /// Public because it is part of the response's type: the body of an `http::Response` carries it.
 pub struct Ticket {
-    circuit: Circuit,
+    circuit: Lent,
     permit: Option<Permit>,
     /// Nanoseconds, small enough to be moved cheaply: since the epoch of the circuit when the call began, and
     /// once content came, from the call to it. None where the circuit does not time its calls.
@@ -25,7 +28,8 @@ pub struct Ticket {
 
 impl Ticket {
     /// A permit that is held before its call: dropped, it says nothing.
-    pub(crate) fn reserve(circuit: Circuit, permit: Permit) -> Self {
+    pub(crate) fn reserve(circuit: &Arc<Shared>, permit: Permit) -> Self {
+        let circuit = Lent::of(circuit);
         Self { circuit, permit: Some(permit), time: None, content_seen: true, working: false }
     }
 
@@ -52,27 +56,38 @@ impl Ticket {
         self.circuit.nanos().map_or(0, |now| now.get().saturating_sub(start.get()))
     }
 
-    /// Books the verdict; whether it opened the circuit.
-    fn book(&mut self, verdict: &Verdict) -> bool {
-        let outcome = self.circuit.table().outcome(verdict, self.content_seen);
-        let Some(permit) = self.permit.take() else { return false };
+    /// Whether it was slow, and the time, if that was asked for this.
+    #[inline]
+    fn timing(&self) -> (bool, Option<NonZeroU64>) {
         let engine = self.circuit.engine();
         // from the call to the first content, or to now
-        let (slow, now) = match self.time {
+        match self.time {
             None => (false, None),
             Some(took) if self.content_seen => (engine.is_slow(took.get()), None),
             Some(start) => {
-                // the window of time needs to know the time too: one read does for both
                 let now = self.circuit.nanos();
                 (engine.is_slow(now.map_or(0, |now| now.get().saturating_sub(start.get()))), now)
             }
-        };
-        self.circuit.settle(permit, verdict.class(), outcome, slow, now)
+        }
     }
 
     #[inline(never)]
     fn settle_else(&mut self, verdict: &Verdict) {
-        if self.book(verdict) {
+        let Some(permit) = &self.permit else { return };
+        let timing @ (slow, now) = self.timing();
+        if verdict.is_success() && !slow && self.circuit.defer(permit, now) {
+            self.permit = None;
+            self.circuit.succeeded();
+        } else {
+            self.book(verdict, timing);
+        }
+    }
+
+    #[inline(never)]
+    fn book(&mut self, verdict: &Verdict, (slow, now): (bool, Option<NonZeroU64>)) {
+        let Some(permit) = self.permit.take() else { return };
+        let outcome = self.circuit.table().outcome(verdict, self.content_seen);
+        if self.circuit.settle(permit, verdict.class(), outcome, slow, now) {
             Call::record_opening();
         }
     }
@@ -127,14 +142,14 @@ impl fmt::Debug for Ticket {
 /// It is not a ticket yet, so that this can stay in registers: a ticket that is built before and moved after
 /// costs more than the rest of the call.
 pub(crate) struct Starting<'a> {
-    circuit: &'a Circuit,
+    circuit: &'a Arc<Shared>,
     permit: Option<Permit>,
     time: Option<NonZeroU64>,
 }
 
 impl<'a> Starting<'a> {
     #[inline]
-    pub(crate) fn new(circuit: &'a Circuit, permit: Permit) -> Self {
+    pub(crate) fn new(circuit: &'a Arc<Shared>, permit: Permit) -> Self {
         let time = if circuit.engine().times_calls() { circuit.nanos() } else { None };
         Self { circuit, permit: Some(permit), time }
     }
@@ -144,7 +159,7 @@ impl<'a> Starting<'a> {
         // it holds nothing but the permit, which goes on: dropping the rest would be code for nothing
         let mut this = ManuallyDrop::new(self);
         let (permit, time) = (this.permit.take(), this.time);
-        Ticket { circuit: this.circuit.clone(), permit, time, content_seen: false, working: false }
+        Ticket { circuit: Lent::of(this.circuit), permit, time, content_seen: false, working: false }
     }
 }
 
@@ -152,7 +167,7 @@ impl Drop for Starting<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let (circuit, permit) = (self.circuit.clone(), Some(permit));
+            let (circuit, permit) = (Lent::of(self.circuit), Some(permit));
             drop(Ticket { circuit, permit, time: self.time, content_seen: false, working: true });
         }
     }

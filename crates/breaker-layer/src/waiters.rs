@@ -60,7 +60,7 @@ impl Wait {
 
     /// From now on a transition wakes.
     pub(crate) fn listen(&mut self, cx: &Context<'_>) {
-        self.circuit.waiters().wait(&mut self.key, cx);
+        self.circuit.shared().waiters().wait(&mut self.key, cx);
     }
 
     /// Ready when the open time, or the lease of the probes, is over.
@@ -79,7 +79,7 @@ impl Wait {
     pub(crate) fn end(&mut self) {
         self.sleep = None;
         if let Some(key) = self.key.take() {
-            self.circuit.waiters().forget(key);
+            self.circuit.shared().waiters().forget(key);
         }
     }
 }

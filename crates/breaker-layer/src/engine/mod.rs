@@ -279,12 +279,11 @@ impl Engine {
         slow: bool,
         now: impl Fn() -> u64,
     ) -> Changes {
-        let counted = permit.kind() == Kind::Counted;
         if matches!(outcome, Outcome::Success) && !slow {
-            if self.load().is_clean_for(&permit) || counted && self.defer(&permit, &now) {
+            if self.load().is_clean_for(&permit) || self.defer(&permit, &now) {
                 return Changes::default();
             }
-        } else if counted && outcome.is_neutral(slow) {
+        } else if permit.kind() == Kind::Counted && outcome.is_neutral(slow) {
             return Changes::default();
         }
         self.settle_under_lock(&permit, outcome, slow, &now)
@@ -292,11 +291,12 @@ impl Engine {
 
     /// Counts a quick success that need not be in the window yet; false if it must.
     #[inline]
-    fn defer(&self, permit: &Permit, now: impl Fn() -> u64) -> bool {
-        self.pending.add(permit, || {
-            let ends = self.bucket_ends.load(Ordering::Relaxed);
-            ends == u64::MAX || now() < ends
-        })
+    pub(crate) fn defer(&self, permit: &Permit, now: impl Fn() -> u64) -> bool {
+        permit.kind() == Kind::Counted
+            && self.pending.add(permit, || {
+                let ends = self.bucket_ends.load(Ordering::Relaxed);
+                ends == u64::MAX || now() < ends
+            })
     }
 
     /// Content of a probe arrived: the lease of its half-open period starts again. Keepalives are not content.

@@ -69,9 +69,9 @@ where
     fn call(&mut self, request: Req) -> ResponseFuture<S::Future, C> {
         let circuit = self.keyed.with_key(&request, |key| self.circuits.circuit(key));
         let polled = std::mem::take(&mut self.polled);
-        match circuit.admit() {
+        match circuit.shared().admit() {
             Ok(permit) => {
-                let starting = Starting::new(&circuit, permit);
+                let starting = Starting::new(circuit.shared(), permit);
                 let future = self.inner.call(request);
                 ResponseFuture::called(future, self.classify.clone(), starting.ticket())
             }
@@ -80,7 +80,7 @@ where
                     // its clone holds nothing
                     self.inner = self.inner.clone();
                 }
-                ResponseFuture::refused(circuit.refuse(&refusal), self.classify.clone())
+                ResponseFuture::refused(circuit.shared().refuse(&refusal), self.classify.clone())
             }
         }
     }

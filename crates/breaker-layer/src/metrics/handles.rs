@@ -7,8 +7,9 @@ use failsoft_core::{Class, KeyMap};
 use metrics::{Counter, Gauge, Label};
 
 use crate::engine::{Counts, Outcome, Refusal, State, Transition};
+use crate::events;
 use crate::keyed::Group;
-use crate::{Circuit, events};
+use crate::shared::Shared;
 
 /// What one circuit counts.
 #[derive(Default)]
@@ -45,7 +46,7 @@ struct Gauges {
 }
 
 impl Meters {
-    fn handles(&self, circuit: &Circuit) -> &Handles {
+    fn handles(&self, circuit: &Shared) -> &Handles {
         self.0.get_or_init(|| match circuit.group() {
             Some(group) => group.meters.handles(group, circuit.name()),
             None => Handles::new(named(circuit.name()), true),
@@ -53,11 +54,11 @@ impl Meters {
     }
 
     #[inline]
-    pub(crate) fn success(&self, circuit: &Circuit) {
+    pub(crate) fn success(&self, circuit: &Shared) {
         self.handles(circuit).success(circuit);
     }
 
-    pub(crate) fn outcome(&self, circuit: &Circuit, class: Class, outcome: Outcome, slow: bool) {
+    pub(crate) fn outcome(&self, circuit: &Shared, class: Class, outcome: Outcome, slow: bool) {
         let handles = self.handles(circuit);
         if slow {
             handles.count(Counted::Slow);
@@ -70,21 +71,21 @@ impl Meters {
     }
 
     /// Brings the rates up to date.
-    pub(crate) fn rates(&self, circuit: &Circuit) {
+    pub(crate) fn rates(&self, circuit: &Shared) {
         if let Some(gauges) = self.handles(circuit).gauges() {
             gauges.set_rates(&circuit.counts());
         }
     }
 
-    pub(crate) fn probe(&self, circuit: &Circuit, result: &'static str) {
+    pub(crate) fn probe(&self, circuit: &Shared, result: &'static str) {
         self.handles(circuit).count(Counted::Probe(result));
     }
 
-    pub(crate) fn refused(&self, circuit: &Circuit, refusal: &Refusal) {
+    pub(crate) fn refused(&self, circuit: &Shared, refusal: &Refusal) {
         self.handles(circuit).count(Counted::Refused(refusal.state.as_str()));
     }
 
-    pub(crate) fn transition(&self, circuit: &Circuit, transition: &Transition) {
+    pub(crate) fn transition(&self, circuit: &Shared, transition: &Transition) {
         let Transition { from, to, reason, time_in_state, .. } = transition;
         let handles = self.handles(circuit);
         handles.count(Counted::Transition(from.as_str(), to.as_str(), reason.as_str()));
@@ -102,7 +103,7 @@ impl Meters {
     }
 
     /// Brings the gauges up to date. A circuit of a key that was not used takes no label for that.
-    pub(crate) fn publish(&self, circuit: &Circuit) {
+    pub(crate) fn publish(&self, circuit: &Shared) {
         if circuit.group().is_none() || self.0.get().is_some() {
             self.handles(circuit).publish(circuit);
         }
@@ -115,7 +116,7 @@ impl Handles {
         Arc::new(Self { target, of_one, success, gauges, counters })
     }
 
-    fn success(&self, circuit: &Circuit) {
+    fn success(&self, circuit: &Shared) {
         if self.success.get().is_none() {
             // whoever sees calls sees a state as well
             self.publish(circuit);
@@ -145,7 +146,7 @@ impl Handles {
         })
     }
 
-    fn publish(&self, circuit: &Circuit) {
+    fn publish(&self, circuit: &Shared) {
         let Some(gauges) = self.gauges() else { return };
         // Two threads may tell of two transitions in either order: who writes last looks whether it is still so.
         loop {

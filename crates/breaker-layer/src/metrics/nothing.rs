@@ -2,8 +2,8 @@
 
 use failsoft_core::{Class, KeyMap};
 
-use crate::Circuit;
 use crate::engine::{Outcome, Refusal, State, Transition};
+use crate::shared::Shared;
 
 #[derive(Default)]
 pub(crate) struct Meters;
@@ -11,12 +11,12 @@ pub(crate) struct Meters;
 #[allow(clippy::unused_self, reason = "as with the feature")]
 impl Meters {
     #[inline]
-    pub(crate) const fn success(&self, _: &Circuit) {}
-    pub(crate) const fn outcome(&self, _: &Circuit, _: Class, _: Outcome, _: bool) {}
-    pub(crate) const fn rates(&self, _: &Circuit) {}
-    pub(crate) const fn probe(&self, _: &Circuit, _: &'static str) {}
-    pub(crate) const fn refused(&self, _: &Circuit, _: &Refusal) {}
-    pub(crate) const fn transition(&self, _: &Circuit, _: &Transition) {}
+    pub(crate) const fn success(&self, _: &Shared) {}
+    pub(crate) const fn outcome(&self, _: &Shared, _: Class, _: Outcome, _: bool) {}
+    pub(crate) const fn rates(&self, _: &Shared) {}
+    pub(crate) const fn probe(&self, _: &Shared, _: &'static str) {}
+    pub(crate) const fn refused(&self, _: &Shared, _: &Refusal) {}
+    pub(crate) const fn transition(&self, _: &Shared, _: &Transition) {}
 }
 
 pub(crate) struct GroupMeters;
