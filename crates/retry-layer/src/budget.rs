@@ -261,6 +261,11 @@ impl RetryBudgetBuilder {
         Ok(self.budget())
     }
 
+    /// For settings that are known to be right.
+    pub(crate) fn unchecked(self) -> RetryBudget {
+        self.budget()
+    }
+
     fn first(&self) -> f64 {
         self.initial.unwrap_or(self.min_per_sec * self.ttl.as_secs_f64())
     }

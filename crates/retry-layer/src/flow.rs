@@ -94,6 +94,7 @@ where
                 let more = flow.more.get_or_insert_default();
                 more.next = Some(request);
                 more.held = wait;
+                flow.shared.meters.held();
                 flow.inner = flow.inner.clone();
                 (flow, First::Wait(wait))
             }
@@ -215,12 +216,13 @@ where
         self.share(&verdict);
         match self.another(&outcome, &verdict) {
             Ok((request, delay, grant)) => {
-                let Shared { policy, classify, replay, .. } = &*self.shared;
+                let Shared { policy, classify, replay, meters, .. } = &*self.shared;
                 let more = self.more.get_or_insert_default();
                 if more.target.is_none() {
                     more.target = policy.target.clone().or_else(|| replay.target(&request));
                 }
                 events::again(more.target.as_deref(), &verdict, more.attempts, delay);
+                meters.retry(verdict.class(), delay, policy.budget.as_ref());
                 more.record(verdict, Next::Retry, Some(delay));
                 (more.next, more.grant) = (Some(request), Some(grant));
                 (more.waited, more.held) = (delay, Duration::ZERO);
@@ -365,6 +367,7 @@ where
         let more = self.more.get_or_insert_default();
         let (verdict, why) = more.refusal.take().unwrap_or((Verdict::CANCELLED, Next::Final));
         events::gave_up(target.as_deref(), &verdict, more.attempts, why);
+        self.shared.meters.gave_up(why);
         if Call::is_current() {
             more.record(verdict, why, None);
         }
@@ -443,6 +446,7 @@ where
         self.shared.policy.on_success();
         let more = self.more.get_or_insert_default();
         events::recovered(more.target.as_deref(), more.attempts);
+        self.shared.meters.recovered();
         more.record(verdict, Next::Answered, None);
     }
 
@@ -452,6 +456,7 @@ where
         let told = attempts > 1 || why != Next::Final || Call::is_current();
         let target = if told { self.target() } else { self.shared.policy.target.clone() };
         events::gave_up(target.as_deref(), &verdict, attempts, why);
+        self.shared.meters.gave_up(why);
         if told {
             self.more.get_or_insert_default().record(verdict, why, None);
         }

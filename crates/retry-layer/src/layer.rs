@@ -3,7 +3,7 @@ use std::{fmt, sync::Arc};
 use failsoft_core::{Auto, ByResponse};
 use tower_layer::Layer;
 
-use crate::{Retry, RetryBuilder, holds::Holds, policy::Policy};
+use crate::{Retry, RetryBuilder, holds::Holds, metrics::Meters, policy::Policy};
 
 /// Calls again, when that can help. See the [crate's documentation](crate) for what it does and when it stops.
 ///
@@ -17,6 +17,7 @@ pub(crate) struct Shared<C, R> {
     pub(crate) classify: C,
     pub(crate) replay: R,
     pub(crate) holds: Holds,
+    pub(crate) meters: Meters,
 }
 
 impl RetryLayer {
@@ -34,7 +35,8 @@ impl RetryLayer {
 
 impl<C, R> RetryLayer<C, R> {
     pub(crate) fn of(policy: Policy, classify: C, replay: R) -> Self {
-        Self { shared: Arc::new(Shared { policy, classify, replay, holds: Holds::new() }) }
+        let meters = Meters::new(policy.target.clone());
+        Self { shared: Arc::new(Shared { policy, classify, replay, holds: Holds::new(), meters }) }
     }
 }
 

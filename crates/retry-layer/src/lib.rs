@@ -31,11 +31,13 @@
 //!
 //! | question | else |
 //! |---|---|
-//! | Is there an attempt left, of [`max_retries`](RetryBuilder::max_retries) and of the current [`Call`](failsoft_core::Call)'s? | the outcome |
+//! | Has the attempt opened no circuit further in? | the outcome, at once |
+//! | Is there an attempt left, of [`max_retries`](RetryBuilder::max_retries), of a retry layer's around and of the current [`Call`](failsoft_core::Call)'s? | the outcome |
+//! | Is the request not itself the [retry of a client](RetryBuilder::trust_client_retries)? | the outcome |
 //! | Can the request be sent again ([`Replay`](failsoft_core::Replay))? If nothing was answered, and it may have been acted on: is it idempotent, or [marked](RetryBuilder::repeat_unanswered)? | the outcome |
-//! | Is the server's advice within [`max_advice`](RetryBuilder::max_advice)? It is a floor: nobody asks earlier | the outcome, at once, with its advice |
+//! | Is the server's advice within [`max_advice`](RetryBuilder::max_advice)? It is a floor: nobody asks earlier, and it [holds](RetryBuilder::share_advice) the layer's other calls to the target, too | the outcome, at once, with its advice |
 //! | Does the wait end before the [deadline](RetryBuilder::deadline)? | the outcome, at once |
-//! | Does the [budget](RetryBudget) have a token? It is taken before the wait | the outcome, at once |
+//! | Does the [budget](RetryBudget) have a token? It is taken before the wait, and goes back if nothing is sent | the outcome, at once |
 //! | After the wait: is the service ready [in time](RetryBuilder::ready_within), and no circuit open? | the outcome: an error as it was, for a response a [`Fault`](failsoft_core::Fault) with its class, status and advice |
 //!
 //! "The outcome" is always the upstream's own. Why there was no other attempt is in the [`Trail`](failsoft_core::Trail) of
@@ -46,15 +48,30 @@
 //!
 //! | to | look at |
 //! |---|---|
+//! | start from numbers for models, batches or tools | [`presets`] |
 //! | send a slow call once more, beside the first | [`hedge`] |
 //! | answer a wrong answer by a changed request | [`reflect`] |
+//!
+//! # What is sent
+//!
+//! The first attempt is the request as it came; each further one says [how many there were
+//! before](RetryBuilder::attempt_number). By option all attempts carry one [idempotency
+//! key](RetryBuilder::idempotency_key), and gRPC's tell [the time left](RetryBuilder::forward_deadline). A body that is a
+//! stream is sent again by [`.replay(Buffered::new(…))`](failsoft_core::Buffered), which records it as it is sent.
 //!
 //! # Where to put it
 //!
 //! Outside of a circuit breaker, so that each attempt counts and an open circuit ends the retrying; inside of a fallback, which
-//! takes over when it gives up. A client that retries by itself multiplies the attempts: turn that off.
+//! takes over when it gives up. Retry layers inside each other share the outermost one's
+//! [`max_retries`](RetryBuilder::max_retries). A client inside that retries by itself multiplies the attempts, and nobody sees
+//! them: turn that off (`reqwest::retry::never()`). One outside says so in a header, and what it sends again is sent once.
 //!
-//! The layer needs a tokio runtime with its timer. Dropping the future at any point drops the attempt or the wait with it.
+//! The layer needs a tokio runtime with its timer. Dropping the future at any point drops the attempt or the wait with it, and
+//! gives back what the attempt had taken.
+//!
+//! # Features
+//!
+//! `http` (default), `reqwest-013`, `chat`, `http-body-util-01`, and `metrics`, for what is counted see [`metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -72,6 +89,7 @@ mod layer;
 pub mod metrics;
 mod more;
 mod policy;
+pub mod presets;
 pub mod reflect;
 mod service;
 

@@ -1,11 +1,31 @@
 //! What this crate counts through the crate [`metrics`](https://docs.rs/metrics), with its feature `metrics`. Every name has
-//! the label `target`: the name given to the builder, or `unnamed`.
+//! the label `target`: the name given to the builder, or `unnamed`. Hosts that requests name are no labels: there may be any
+//! number of them.
 //!
 //! ```
-//! use retry_layer::metrics::{HEDGES_SENT, NAMES};
+//! use retry_layer::metrics::{GAVE_UP, NAMES};
 //!
-//! assert!(NAMES.contains(&HEDGES_SENT));
+//! assert!(NAMES.contains(&GAVE_UP));
 //! ```
+
+/// Counter: further attempts that were decided on. Label `class`: what the attempt before had failed of, such as `overloaded`.
+pub const RETRIES: &str = "failsoft_retry_retries_total";
+
+/// Counter: calls that succeeded, but not at once.
+pub const RECOVERED: &str = "failsoft_retry_recovered_total";
+
+/// Counter: calls that failed. Label `reason`: why there was no further attempt, such as `attempts_spent`, `budget_empty` or
+/// `final`.
+pub const GAVE_UP: &str = "failsoft_retry_gave_up_total";
+
+/// Counter: calls that waited before their first attempt, because another had been told to come back later.
+pub const HELD: &str = "failsoft_retry_held_total";
+
+/// Histogram, in seconds: the waits before further attempts.
+pub const WAIT: &str = "failsoft_retry_wait_seconds";
+
+/// Gauge: the tokens in the layer's budget, as of its last retry.
+pub const BUDGET: &str = "failsoft_retry_budget_tokens";
 
 /// Counter: requests that were sent beside a first one.
 pub const HEDGES_SENT: &str = "failsoft_hedge_sent_total";
@@ -28,8 +48,22 @@ pub const REASKS_CURED: &str = "failsoft_reflect_cured_total";
 pub const REASKS_GIVEN_UP: &str = "failsoft_reflect_given_up_total";
 
 /// All of the names.
-pub const NAMES: [&str; 6] =
-    [HEDGES_SENT, HEDGES_WON, HEDGES_SUPPRESSED, REASKS_SENT, REASKS_CURED, REASKS_GIVEN_UP];
+pub const NAMES: [&str; 12] = [
+    RETRIES,
+    RECOVERED,
+    GAVE_UP,
+    HELD,
+    WAIT,
+    BUDGET,
+    HEDGES_SENT,
+    HEDGES_WON,
+    HEDGES_SUPPRESSED,
+    REASKS_SENT,
+    REASKS_CURED,
+    REASKS_GIVEN_UP,
+];
+
+mod retries;
 
 #[cfg(feature = "metrics")]
 mod handles {
@@ -95,4 +129,7 @@ mod handles {
     }
 }
 
-pub(crate) use self::handles::{Count, CountByReason};
+pub(crate) use self::{
+    handles::{Count, CountByReason},
+    retries::Meters,
+};
