@@ -10,6 +10,7 @@ use crate::{
     finish::{Failed, failed, finish_of},
     form::Form,
     lens,
+    mould::Adds,
     tools::Calls,
     whole::fail,
 };
@@ -254,6 +255,35 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// The one string that is all there is in it, of the choice with this index.
+    pub(crate) fn adds_only(&self, choice: u64) -> Option<(Adds, &'a str)> {
+        let says = |raw: &Option<&str>| raw.is_some_and(lens::truthy);
+        let [thoughts, reasoning, details] = self.reasoning;
+        if says(&self.refusal)
+            || says(&details)
+            || self.other.iter().any(says)
+            || self.function_call.is_some()
+        {
+            return None;
+        }
+        let content = self.content.filter(|raw| *raw != "\"\"");
+        let calls = self.tool_calls.filter(|list| lens::has_elements(list));
+        let thoughts = [thoughts, reasoning].map(|raw| raw.filter(|raw| lens::truthy(raw)));
+        let is_text = |raw: &&str| raw.starts_with('"');
+        match (content, thoughts, calls) {
+            // An empty text may be followed by one that is not.
+            (_, [None, None], None) => self.content.filter(is_text).map(|raw| (Adds::Text { choice }, raw)),
+            (None, [Some(raw), None] | [None, Some(raw)], None) => {
+                Some(raw).filter(is_text).map(|raw| (Adds::Reasoning { choice }, raw))
+            }
+            (None, [None, None], Some(list)) => {
+                let (at, raw) = fragment(list)?;
+                Some((Adds::Arguments { choice, at }, raw))
+            }
+            _ => None,
+        }
+    }
+
     /// Adds what is neither content nor a call; whether there is any.
     pub(crate) fn beside(&self, content: &mut Content) -> bool {
         let says = |raw: &Option<&str>| raw.is_some_and(lens::truthy);
@@ -268,6 +298,23 @@ impl<'a> Message<'a> {
         content.bytes = content.bytes.saturating_add(bytes.unwrap_or(0));
         refused || reasoning || other
     }
+}
+
+/// The index of the one call in a list, and the piece of its arguments, where there is nothing else.
+fn fragment(list: &str) -> Option<(u64, &str)> {
+    let (mut count, mut only) = (0, None);
+    lens::each(list, |raw| {
+        count += 1;
+        only = Some(raw);
+        count < 2
+    })?;
+    let call = only.filter(|_| count == 1)?;
+    let [index, id, function, custom] = lens::fields(call, ["index", "id", "function", "custom"])?;
+    let [name, arguments, input] = lens::fields(function?, ["name", "arguments", "input"])?;
+    if lens::some_string(id).is_some() || lens::some_string(name).is_some() || custom.or(input).is_some() {
+        return None;
+    }
+    Some((index.and_then(lens::count)?, arguments.filter(|raw| raw.starts_with('"'))?))
 }
 
 impl Content {

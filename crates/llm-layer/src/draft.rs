@@ -1,10 +1,12 @@
 //! A streamed answer while it is put together: what the readers of all dialects share.
 
 use failsoft_core::{Class, Facts, Fault, Finding, Hint, Severity, SoftKind, Usage, Verdict};
+use stream_layer::SseEvents;
 
 use crate::{
     attempt::Attempt,
     form::Form,
+    mould::{Adds, Moulds, Plain},
     pieces::{CallPart, Pieces, Room},
     whole::fail,
 };
@@ -33,6 +35,8 @@ pub(crate) struct Draft {
     has_others: bool,
     /// Something is to be told.
     has_news: bool,
+    /// Of events that were read in full.
+    moulds: Option<Box<Moulds>>,
 }
 
 impl Draft {
@@ -47,6 +51,7 @@ impl Draft {
             output_bytes: 0,
             has_others: false,
             has_news: false,
+            moulds: None,
         }
     }
 
@@ -102,6 +107,41 @@ impl Draft {
     /// Adds a piece of a tool call, the one that was sent with the index `at`.
     pub(crate) fn call(&mut self, index: u64, at: u64, part: CallPart<'_>) -> bool {
         self.add(index, |choice, room| choice.call_at(at, part, room))
+    }
+
+    /// Keeps what an event looks like that did nothing but add a string: the next one may be like it.
+    pub(crate) fn learn(&mut self, plain: &Plain<'_>) {
+        self.moulds.get_or_insert_default().learn(plain);
+    }
+
+    /// Adds what an event adds that is like one before it; whether that is content. `None` for an event that has to be read
+    /// in full.
+    pub(crate) fn again(&mut self, events: &mut SseEvents<'_>) -> Option<bool> {
+        let mut moulds = self.moulds.take()?;
+        let reader = &mut *moulds;
+        let known = events.next_known(move |name, data| reader.known(name, data));
+        let added = known.map(|known| self.add_known(known));
+        self.moulds = Some(moulds);
+        added
+    }
+
+    /// The same for an event that was cut out already.
+    pub(crate) fn again_in(&mut self, name: &[u8], data: &[u8]) -> Option<bool> {
+        let mut moulds = self.moulds.take()?;
+        let known = moulds.known(name, data).filter(|(length, _)| *length == data.len());
+        let added = known.map(|(_, known)| self.add_known(known));
+        self.moulds = Some(moulds);
+        added
+    }
+
+    fn add_known(&mut self, (adds, text): (Adds, &str)) -> bool {
+        match adds {
+            Adds::Text { choice } => self.say(choice, text),
+            Adds::Reasoning { choice } => self.add(choice, |choice, _| choice.think(text)),
+            Adds::Arguments { choice, at } => {
+                self.call(choice, at, CallPart { arguments: text, ..CallPart::default() })
+            }
+        }
     }
 
     /// Something came that is no piece of an answer in this dialect.

@@ -94,7 +94,14 @@ impl Events {
     pub(crate) fn feed(&mut self, bytes: &Bytes, attempt: &mut Attempt) -> Seen {
         let mut seen = Seen::default();
         let mut events = self.framer.feed(bytes);
-        while let Some(event) = events.next_event() {
+        loop {
+            // Most events are like one before them.
+            if let Some(has_content) = self.answer.draft().again(&mut events) {
+                seen.events += 1;
+                seen.content |= has_content;
+                continue;
+            }
+            let Some(event) = events.next_event() else { break };
             match event {
                 Ok(event) => sse(event, &mut self.answer, &mut self.is_undecided, attempt, &mut seen),
                 Err(too_long) => seen.fault = Some(attempt.name(too_long.into())),
@@ -146,6 +153,10 @@ fn sse(
         return;
     }
     seen.events += 1;
+    if let Some(has_content) = event.data().and_then(|data| answer.draft().again_in(event.name(), data)) {
+        seen.content |= has_content;
+        return;
+    }
     let text = event.text();
     let event = Event { name, data: text.trim() };
     if *is_undecided {

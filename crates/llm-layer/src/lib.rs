@@ -115,6 +115,7 @@ mod form;
 mod include_usage;
 mod layer;
 mod lens;
+mod mould;
 mod offered;
 mod pieces;
 pub mod price;

@@ -17,6 +17,9 @@ pub(crate) struct Room {
     full: bool,
 }
 
+/// Room for the first bytes of a choice's text.
+const TEXT: usize = 1024;
+
 /// What a tool call or a choice takes beside its text.
 const ENTRY: usize = 128;
 
@@ -85,7 +88,10 @@ pub(crate) struct Call {
 
 impl Pieces {
     pub(crate) fn new(index: u64) -> Self {
-        Self { index, ..Self::default() }
+        let mut pieces = Self { index, ..Self::default() };
+        // Most answers are longer than the first few steps by which a text would grow.
+        pieces.content.text.reserve(TEXT);
+        pieces
     }
 
     /// The text so far.

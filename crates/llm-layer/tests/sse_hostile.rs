@@ -113,6 +113,53 @@ proptest! {
     }
 }
 
+/// The same with a field in each event that no event before had: nothing can be known from those.
+fn never_alike(events: &[String]) -> String {
+    let field = |(at, event): (usize, &String)| match event.strip_prefix('{') {
+        Some("}") => format!("data: {{\"n{at}\":0}}\n\n"),
+        Some(rest) => format!("data: {{\"n{at}\":0,{rest}\n\n"),
+        None => format!("data: {event}\n\n"),
+    };
+    events.iter().enumerate().map(field).collect()
+}
+
+/// Deltas as they follow each other in a stream, with a few that differ.
+fn alike() -> impl Strategy<Value = Vec<String>> {
+    let text = "([ -~é😀]|\\\\[nrt\"\\\\u]|\\\\u[0-9a-f]{4}|\\\\ud83d\\\\ude00|\u{1}){0,6}";
+    let pad = "[a-zA-Z0-9]{0,6}";
+    let delta = (text, pad, 0u8..8, 0u64..3, 0u64..2).prop_map(|(text, pad, kind, index, created)| {
+        let delta = match kind {
+            0..=2 => format!(r#"{{"content":"{text}"}}"#),
+            3 => format!(r#"{{"content":null,"reasoning_content":"{text}"}}"#),
+            4 => format!(r#"{{"content":"","reasoning":"{text}","refusal":null}}"#),
+            5 => format!(r#"{{"tool_calls":[{{"index":{index},"function":{{"arguments":"{text}"}}}}]}}"#),
+            6 => format!(r#"{{"tool_calls":[{{"index":{index},"id":"{pad}","function":{{"name":"{pad}","arguments":"{text}"}}}}]}}"#),
+            _ => format!(r#"{{"content":"{text}","tool_calls":[],"audio":{{}}}}"#),
+        };
+        format!(
+            r#"{{"id":"c","created":{created},"choices":[{{"index":{},"delta":{delta},"finish_reason":null}}],"obfuscation":"{pad}"}}"#,
+            index.min(1)
+        )
+    });
+    let other = event().prop_filter("an end would end it", |event| event != "[DONE]");
+    proptest::collection::vec(prop_oneof![9 => delta, 1 => other], 0..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn an_event_that_is_like_one_before_it_means_what_it_means_by_itself(
+        events in alike(),
+        finish in prop_oneof![Just(""), Just("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")],
+    ) {
+        let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let (alike, single) = (whole((stream + finish).as_bytes()), whole((never_alike(&events) + finish).as_bytes()));
+        prop_assert_eq!(essence(&alike), essence(&single));
+        prop_assert_eq!(alike.content, single.content);
+    }
+}
+
 #[test]
 fn an_answer_without_end_takes_bounded_memory() {
     let (mut decoder, insight) = decoder(&Request::new(CHAT));

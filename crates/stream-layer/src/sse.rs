@@ -84,6 +84,12 @@ impl SseFramer {
         self.state.lines.then(|| self.give(false))
     }
 
+    /// Whether nothing of an event is here, nor half of a line end.
+    fn is_between_events(&self) -> bool {
+        let State { begun, after_cr, lines, .. } = self.state;
+        begun && !after_cr && !lines && self.line.is_empty()
+    }
+
     fn make_room(&mut self) {
         if self.state.given {
             self.data.clear();
@@ -116,7 +122,7 @@ impl SseFramer {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
             None => (line, &[][..]),
         };
-        let value = value.strip_prefix(b" ").unwrap_or(value);
+        let value = strip_blank(value);
         match field {
             b"data" => {
                 if std::mem::replace(&mut self.state.data, true) {
@@ -164,7 +170,46 @@ pub struct SseEvents<'a> {
     rest: &'a [u8],
 }
 
-impl SseEvents<'_> {
+impl<'a> SseEvents<'a> {
+    /// Takes the next event without looking for its end, where a reader knows it. `know` gets the event's name, and the
+    /// bytes that come from the start of its data on; it says how many of those are the data, without a line end among
+    /// them, and what to give. `None`, and the event is still the next, where it does not know it, where the event is
+    /// anything else than at most one name before one line of data, or where not all of it was fed.
+    ///
+    /// ```
+    /// use stream_layer::SseFramer;
+    ///
+    /// let mut framer = SseFramer::default();
+    /// let mut events = framer.feed(b"data: 1\n\ndata: ping\n\ndata: 2\n\n");
+    /// events.next_event();
+    /// let know = |_: &[u8], data: &[u8]| data.starts_with(b"ping").then_some((4, "a ping"));
+    /// assert_eq!(events.next_known(know), Some("a ping"));
+    /// assert_eq!(events.next_known(know), None);
+    /// assert_eq!(events.next_event().and_then(|event| event.ok()?.data()), Some(&b"2"[..]));
+    /// ```
+    #[inline]
+    pub fn next_known<T>(
+        &mut self,
+        know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>,
+    ) -> Option<T> {
+        let framer = &mut *self.framer;
+        framer.make_room();
+        if framer.state.failed || !framer.is_between_events() {
+            return None;
+        }
+        let (name, size, rest) = name_line(self.rest)?;
+        let data = strip_blank(after(rest, b"data:")?);
+        let (length, known) = know(name, data)?;
+        let rest = data.get(length..)?;
+        let rest = after(rest, b"\n\n").or_else(|| after(rest, b"\r\n\r\n"))?;
+        // With the blank that may be there: an event of just about that size is read in the other way.
+        if size.saturating_add(length).saturating_add(b"data: ".len()) > framer.max {
+            return None;
+        }
+        self.rest = rest;
+        Some(known)
+    }
+
     /// The next event; `None` when more bytes are needed.
     ///
     /// # Errors
@@ -175,6 +220,12 @@ impl SseEvents<'_> {
         framer.make_room();
         if framer.state.failed {
             return None;
+        }
+        if framer.is_between_events() {
+            if let Some((event, rest)) = simple_event(self.rest, framer.max) {
+                self.rest = rest;
+                return Some(Ok(event));
+            }
         }
         loop {
             if framer.state.after_cr && !self.rest.is_empty() {
@@ -212,6 +263,48 @@ impl SseEvents<'_> {
     }
 }
 
+/// Takes the usual event off the front of some bytes, and copies nothing: all of it is there, with at most one name before one
+/// line of data. Any other is `None`, and is put together line by line.
+fn simple_event(bytes: &[u8], max: usize) -> Option<(SseEvent<'_>, &[u8])> {
+    let (name, size, rest) = name_line(bytes)?;
+    let (line, rest) = line(after(rest, b"data:")?)?;
+    let rest = after(rest, b"\n").or_else(|| after(rest, b"\r\n"))?;
+    if size.saturating_add(b"data:".len() + line.len()) > max {
+        return None;
+    }
+    Some((SseEvent { name, data: Some(strip_blank(line)), terminated: true }, rest))
+}
+
+/// The name that an event may begin with, the bytes of that line, and what comes after it.
+#[inline]
+fn name_line(bytes: &[u8]) -> Option<(&[u8], usize, &[u8])> {
+    let Some(named) = after(bytes, b"event:") else { return Some((&[], 0, bytes)) };
+    let (line, rest) = line(named)?;
+    Some((strip_blank(line), b"event:".len() + line.len(), rest))
+}
+
+/// A line with an LF or a CRLF behind it, and what comes after that.
+#[inline]
+fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr2(b'\r', b'\n', bytes)?;
+    let (line, rest) = bytes.split_at(end);
+    let rest = after(rest, b"\n").or_else(|| after(rest, b"\r\n"))?;
+    Some((line, rest))
+}
+
+/// What comes after a prefix; of a known length, it is compared without a call.
+#[inline]
+fn after<'a, const N: usize>(bytes: &'a [u8], prefix: &[u8; N]) -> Option<&'a [u8]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    (first == prefix).then_some(rest)
+}
+
+/// The value of a field: one blank after the colon does not belong to it.
+#[inline]
+fn strip_blank(value: &[u8]) -> &[u8] {
+    after(value, b" ").unwrap_or(value)
+}
+
 impl fmt::Debug for SseEvents<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SseEvents").field("rest", &self.rest.len()).finish_non_exhaustive()
@@ -242,7 +335,9 @@ impl<'a> SseEvent<'a> {
     /// Its data as text: empty where it has none, with replacement characters for what is not UTF-8.
     #[must_use]
     pub fn text(&self) -> Cow<'a, str> {
-        String::from_utf8_lossy(self.data().unwrap_or_default())
+        let data = self.data().unwrap_or_default();
+        // The lossy way looks at each byte by itself.
+        std::str::from_utf8(data).map_or_else(|_| String::from_utf8_lossy(data), Cow::Borrowed)
     }
 
     /// Whether the blank line that ends an event was there; it is missing only at the end of a stream.

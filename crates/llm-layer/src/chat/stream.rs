@@ -17,6 +17,7 @@ use crate::{
     events::{Event, error_in, no_object},
     finish::finish_of,
     lens,
+    mould::{Adds, Plain},
     usage::Counts,
 };
 
@@ -45,9 +46,9 @@ impl Stream {
             }
             return;
         }
-        let names = ["choices", "usage", "error", "x_groq", "type"];
+        let names = ["choices", "usage", "error", "x_groq", "type", "id", "created", "obfuscation"];
         let fields = lens::fields(data, names);
-        if let Some([_, usage, _, groq, _]) = fields {
+        if let Some([_, usage, _, groq, ..]) = fields {
             let [of_groq] = groq.and_then(|groq| lens::fields(groq, ["usage"])).unwrap_or_default();
             seen.progress |= self.used(usage.or(of_groq));
         }
@@ -57,45 +58,52 @@ impl Stream {
             return;
         }
         match fields {
-            Some([Some(choices), _, error, groq, _]) if !error.is_some_and(lens::tells) => {
+            Some([Some(choices), usage, error, groq, _, unread @ ..]) if !error.is_some_and(lens::tells) => {
                 let [error] = groq.and_then(|groq| lens::fields(groq, ["error"])).unwrap_or_default();
-                self.chunk(choices, attempt, seen);
+                let only = self.chunk(choices, attempt, seen);
+                if let (Some((adds, raw)), None, None) = (only, usage, groq) {
+                    self.draft.learn(&Plain { name: event.name, data, adds, raw, unread });
+                }
                 if let (Some(error), None) = (error.filter(|raw| lens::tells(raw)), &seen.fault) {
                     seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
                 }
             }
-            Some([_, usage, _, _, kind]) => self.no_chunk(data, kind, usage.is_some(), attempt, seen),
+            Some([_, usage, _, _, kind, ..]) => self.no_chunk(data, kind, usage.is_some(), attempt, seen),
             None => no_object(event, attempt, seen),
         }
     }
 
-    fn chunk(&mut self, choices: &str, attempt: &Attempt, seen: &mut Seen) {
+    /// Gives the string that is all that the chunk adds, where that is so.
+    fn chunk<'a>(&mut self, choices: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<(Adds, &'a str)> {
+        let (mut count, mut only) = (0, None);
         lens::each(choices, |raw| {
-            self.choice(raw, attempt, seen);
+            count += 1;
+            only = self.choice(raw, attempt, seen);
             seen.fault.is_none()
-        });
+        })?;
+        only.filter(|_| count == 1)
     }
 
-    fn choice(&mut self, raw: &str, attempt: &Attempt, seen: &mut Seen) {
+    fn choice<'a>(&mut self, raw: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<(Adds, &'a str)> {
         let names = ["index", "delta", "message", "text", "finish_reason", "error", "usage"];
-        let Some([index, delta, message, text, finish, error, usage]) = lens::fields(raw, names) else {
-            return;
-        };
+        let [index, delta, message, text, finish, error, usage] = lens::fields(raw, names)?;
         seen.progress |= self.used(usage);
         if let Some(error) = error.filter(|raw| lens::tells(raw)) {
             seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
-            return;
+            return None;
         }
         let index = index.and_then(lens::count).unwrap_or(0);
         let message = Message::read(delta.or(message), text);
         let finish = finish_of(finish);
-        seen.progress |= finish.is_some();
+        let is_finished = finish.is_some();
+        seen.progress |= is_finished;
         seen.content |= self.draft.add(index, |choice, room| {
-            if finish.is_some() {
+            if is_finished {
                 choice.finish = finish;
             }
             choice.add(message, room)
         });
+        if usage.is_some() || is_finished { None } else { message.adds_only(index) }
     }
 
     /// An object without choices: an error, the usage at the end, or a piece of another format.
