@@ -51,6 +51,18 @@ fn stack(
 + Send
 + Sync
 + 'static {
+    stack_of(Provider::OpenAiCompatible, reask, max_reasks)
+}
+
+fn stack_of(
+    provider: Provider,
+    reask: ChatReask,
+    max_reasks: u32,
+) -> impl Service<reqwest::Request, Response = reqwest::Response, Error = BoxError, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static {
     let retry = RetryLayer::builder()
         .backoff(Backoff::fixed(Duration::ZERO))
         .repeat_unanswered(true)
@@ -60,7 +72,7 @@ fn stack(
         .layer(ReflectLayer::builder(reask).max_reasks(max_reasks).build().unwrap())
         .layer(retry)
         .layer(ValidateLayer::builder().name("a").json_object().require("/city").build().unwrap())
-        .layer(LlmLayer::new(Provider::OpenAiCompatible))
+        .layer(LlmLayer::new(provider))
         .service(reqwest::Client::new())
 }
 
@@ -142,6 +154,35 @@ async fn a_call_of_a_tool_that_is_not_there_gets_a_result_that_names_those_that_
     assert_eq!((asked.len(), &told["tool_call_id"]), (2, &json!("c7")));
     let words = told["content"].as_str().unwrap();
     assert!(words.contains("no tool `get_wether`") && words.contains("get_weather"), "{words}");
+}
+
+#[tokio::test]
+async fn anthropics_calls_get_their_results_in_one_turn() {
+    let call = |name: &str| {
+        json!({"type": "message", "role": "assistant", "stop_reason": "tool_use",
+            "content": [{"type": "text", "text": "Let me look."},
+                        {"type": "tool_use", "id": "t1", "name": name, "input": {}}],
+            "usage": {"input_tokens": 1, "output_tokens": 1}})
+    };
+    let (url, asked) = model(move |request| {
+        let turns = request["messages"].as_array().unwrap().len();
+        call(if turns == 3 { "get_weather" } else { "get_wether" })
+    })
+    .await;
+    let mut body = question();
+    body["tools"] = json!([{"name": "get_weather", "input_schema": {"type": "object"}}]);
+    let stack = stack_of(Provider::Anthropic, ChatReask::anthropic(), 1);
+    stack.oneshot(request(&url, &body)).await.unwrap();
+    let asked = asked.lock().unwrap();
+    let messages = &asked[1].1["messages"];
+    assert_eq!(messages[1]["content"][0], json!({"type": "text", "text": "Let me look."}));
+    assert_eq!(messages[1]["content"][1]["name"], "get_wether");
+    let result = &messages[2]["content"][0];
+    assert_eq!(
+        (asked.len(), &result["type"], &result["tool_use_id"]),
+        (2, &json!("tool_result"), &json!("t1"))
+    );
+    assert!(result["content"].as_str().unwrap().contains("no tool `get_wether`"), "{result}");
 }
 
 // V-D3

@@ -32,7 +32,7 @@
 //! | a text | a message of the user with the findings |
 //! | tool calls | for each call a result of its own: what is wrong with it, or that it was not made because of another one |
 //! | tool calls whose arguments are no JSON object | the same; in the call stands `{}`, in its result what was really written, because many servers refuse such a call |
-//! | tool calls, to Gemini, or to Anthropic with thinking switched on | a message of the user that repeats the calls: a call must come back with a signature or thinking that nobody has kept |
+//! | tool calls, to Gemini, to OpenAI's responses, or to Anthropic with thinking switched on | a message of the user that repeats the calls: a call must come back with a signature or the thinking before it, which nobody has kept |
 //! | nothing, or longer than [`MAX_ANSWER`](failsoft_core::MAX_ANSWER) | the findings alone |
 //! | cut at the limit of tokens | nothing: where a [bound](ChatReask::max_tokens_up_to) is set, the limit is doubled up to it; else there is no request, for the same would be cut again |
 //!
@@ -72,6 +72,12 @@ impl ChatReask {
     #[must_use]
     pub const fn openai() -> Self {
         Self::of(Dialect::OpenAi)
+    }
+
+    /// For OpenAI's responses.
+    #[must_use]
+    pub const fn openai_responses() -> Self {
+        Self::of(Dialect::Responses)
     }
 
     /// For Anthropic's messages.

@@ -14,6 +14,10 @@ pub(super) struct Top<'a> {
     #[serde(borrow, default)]
     pub(super) contents: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    pub(super) input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) max_output_tokens: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub(super) max_tokens: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) max_completion_tokens: Option<&'a RawValue>,
@@ -65,9 +69,15 @@ pub(super) struct Edit<'a> {
 }
 
 impl<'a> Edit<'a> {
-    /// More elements at the end of a list; `None` where it is no list.
+    /// More elements at the end of a list. A text stands for a list of one turn of the user's, as in OpenAI's `input`; `None` for
+    /// anything else.
     pub(super) fn append(list: &'a RawValue, elements: &[Value]) -> Option<Self> {
         let part = list.get();
+        if part.starts_with('"') {
+            let mut text = format!("[{{\"role\":\"user\",\"content\":{part}}}");
+            elements.iter().for_each(|element| text.push_str(&format!(",{element}")));
+            return Some(Self { part, at: 0..part.len(), text: text + "]" });
+        }
         let inside = part.strip_prefix('[')?.strip_suffix(']')?;
         let mut text = String::new();
         let mut is_first = inside.trim().is_empty();

@@ -131,6 +131,35 @@ fn calls_that_need_what_was_not_kept_are_repeated_in_words() {
 }
 
 #[test]
+fn openais_responses_take_a_text_or_a_list() {
+    let reask = ChatReask::openai_responses().max_tokens_up_to(90);
+    let told = json!([
+        {"role": "user", "content": "Where?\n"},
+        {"role": "assistant", "content": "{}"},
+        {"role": "user", "content": WRONG}
+    ]);
+    let text = r#"{"input": "Where?\n", "max_output_tokens": 50}"#;
+    assert_eq!(changed(&reask, text, &missing_city("{}"))["input"], told);
+    let list = r#"{"input": [{"role": "user", "content": "Where?\n"}]}"#;
+    assert_eq!(changed(&reask, list, &missing_city("{}"))["input"], told);
+    assert_eq!(reask.change(text, &cut()).unwrap(), text.replace("50", "90"));
+    let input = &changed(&reask, text, &half_a_call())["input"];
+    assert!(input[1]["content"].as_str().unwrap().starts_with("You called `look`"));
+}
+
+#[test]
+fn where_calls_lie_among_other_things_a_finding_is_told_by_its_name() {
+    let mut facts = Facts::default();
+    facts.tool_calls = vec![ToolCall::new("look", "{}"), ToolCall::new("pay", "[]")];
+    let finding = Finding::new(SoftKind::ToolCall, "tool.arguments", "arguments of `pay`: no object");
+    let bad = bad(SoftKind::ToolCall, &facts, vec![finding.at("/content/2/input")]);
+    let messages = &changed(&ChatReask::anthropic(), BODY, &bad)["messages"];
+    let said = |i: usize| messages[2]["content"][i]["content"].as_str().unwrap();
+    assert!(said(0).starts_with("Not called: something else") && said(1).contains("no object"));
+    assert_eq!(messages[2]["content"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn a_tool_that_takes_free_text_keeps_it() {
     let mut facts = Facts::default();
     let mut call = ToolCall::new("sql", "select");
@@ -221,7 +250,7 @@ fn a_body_that_is_compressed_or_no_chat_is_not_changed() {
     let mut request = http::Request::post("http://a/").body(BODY.to_owned()).unwrap();
     request.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
     assert!(ChatReask::openai().reask(request, &missing_city("{}")).is_none());
-    for body in ["", "{}", r#"{"input": "embed me"}"#, r#"{"messages": "no"}"#, "\u{0}"] {
+    for body in ["", "{}", r#"{"input": "embed me"}"#, r#"{"messages": 1}"#, "\u{0}"] {
         assert_eq!(ChatReask::openai().change(body, &missing_city("{}")), None, "{body}");
     }
 }

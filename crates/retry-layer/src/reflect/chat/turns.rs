@@ -1,6 +1,6 @@
 //! The two turns that follow the first request's messages: the wrong answer, and what is wrong with it.
 
-use failsoft_core::{Finding, ToolCall, json as strict};
+use failsoft_core::{Finding, SoftKind, ToolCall, json as strict};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
@@ -14,6 +14,7 @@ const MAX_SHOWN: usize = 2_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     OpenAi,
+    Responses,
     Anthropic,
     Gemini,
 }
@@ -22,6 +23,7 @@ impl Dialect {
     pub(super) const fn messages<'a>(self, top: &Top<'a>) -> Option<&'a RawValue> {
         match self {
             Self::OpenAi | Self::Anthropic => top.messages,
+            Self::Responses => top.input,
             Self::Gemini => top.contents,
         }
     }
@@ -29,6 +31,7 @@ impl Dialect {
     pub(super) fn limit<'a>(self, top: &Top<'a>) -> Option<Limit<'a>> {
         Limit::read(match self {
             Self::OpenAi => top.max_completion_tokens.or(top.max_tokens)?,
+            Self::Responses => top.max_output_tokens?,
             Self::Anthropic => top.max_tokens?,
             Self::Gemini => {
                 serde_json::from_str::<GenerationConfig<'_>>(top.generation_config?.get())
@@ -44,8 +47,8 @@ impl Dialect {
             Self::OpenAi => true,
             // With thinking on, a turn that calls tools must begin with its thinking, and that is signed.
             Self::Anthropic => top.thinking.is_none_or(|raw| raw.get().contains("\"disabled\"")),
-            // A call must carry the signature of the thought that led to it.
-            Self::Gemini => false,
+            // A call must carry the signature of the thought that led to it, or come after its reasoning.
+            Self::Gemini | Self::Responses => false,
         }
     }
 
@@ -69,7 +72,7 @@ impl Dialect {
     /// A text as the model's.
     fn said(self, text: &str) -> Value {
         match self {
-            Self::OpenAi => json!({"role": "assistant", "content": text}),
+            Self::OpenAi | Self::Responses => json!({"role": "assistant", "content": text}),
             Self::Anthropic => json!({"role": "assistant", "content": [{"type": "text", "text": text}]}),
             Self::Gemini => json!({"role": "model", "parts": [{"text": text}]}),
         }
@@ -78,7 +81,7 @@ impl Dialect {
     /// A text as the user's.
     fn told(self, text: &str) -> Value {
         match self {
-            Self::OpenAi => json!({"role": "user", "content": text}),
+            Self::OpenAi | Self::Responses => json!({"role": "user", "content": text}),
             Self::Anthropic => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
             Self::Gemini => json!({"role": "user", "parts": [{"text": text}]}),
         }
@@ -179,11 +182,22 @@ fn complaint(findings: &[&Finding], instruction: &str) -> String {
     text
 }
 
-/// Which of the answer's calls a finding is about: its path says so.
+/// Which of the answer's calls a finding is about: its path says so. In the protocols where calls lie among other things, so
+/// that their place there is not their number, it is the only call, or the only one of the name that the finding gives.
 fn call_of(finding: &Finding, bad: &BadAnswer) -> Option<usize> {
-    let (_, place) = finding.path()?.split_once("/tool_calls/")?;
-    let place = place.split('/').next()?.parse().ok()?;
-    (place < bad.tool_calls().len()).then_some(place)
+    let calls = bad.tool_calls();
+    if let Some((_, place)) = finding.path().and_then(|path| path.split_once("/tool_calls/")) {
+        let place = place.split('/').next()?.parse().ok()?;
+        return (place < calls.len()).then_some(place);
+    }
+    if !matches!(finding.kind(), SoftKind::ToolCall | SoftKind::UnknownTool) {
+        return None;
+    }
+    let is_named =
+        |call: &ToolCall| calls.len() == 1 || finding.message().contains(&format!("`{}`", call.name));
+    let mut named = calls.iter().enumerate().filter(|(_, call)| is_named(call));
+    let (place, _) = named.next()?;
+    named.next().is_none().then_some(place)
 }
 
 fn shown(text: &str) -> &str {
