@@ -12,7 +12,7 @@
 //!
 //! let flaw = json::strict("```json\n{\"city\": \"Oslo\"}\n```").unwrap_err();
 //! assert_eq!(flaw.kind(), json::FlawKind::Wrapped);
-//! assert_eq!(flaw.finding().kind(), SoftKind::Malformed);
+//! assert_eq!(flaw.finding().kind(), Some(SoftKind::Malformed));
 //! ```
 //!
 //! Time is linear in the text but for a small constant number of further passes over a text that is not JSON; memory

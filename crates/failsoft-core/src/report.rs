@@ -10,7 +10,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::{SoftKind, text::capped};
+use crate::{Class, SoftKind, text::capped};
 
 /// At most so many findings are kept in a [`Report`]; more are counted.
 pub const MAX_FINDINGS: usize = 16;
@@ -32,7 +32,7 @@ pub enum Severity {
 /// One thing found in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    kind: SoftKind,
+    class: Class,
     code: &'static str,
     severity: Severity,
     path: Option<Box<str>>,
@@ -44,8 +44,14 @@ impl Finding {
     /// with secrets or whole prompts in it, and cut at [`MAX_TEXT`] bytes.
     #[must_use]
     pub fn new(kind: SoftKind, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Class::Soft(kind), code, message)
+    }
+
+    /// The same of any class: a refusal, or an error that stands in an answer's place.
+    #[must_use]
+    pub fn of(class: Class, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            kind,
+            class,
             code,
             severity: Severity::Error,
             path: None,
@@ -67,10 +73,19 @@ impl Finding {
         self
     }
 
-    /// In which way the answer is wrong.
+    /// What an answer with it is.
     #[must_use]
-    pub const fn kind(&self) -> SoftKind {
-        self.kind
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// In which way the answer is wrong; `None` where it is no answer, such as a refusal.
+    #[must_use]
+    pub const fn kind(&self) -> Option<SoftKind> {
+        match self.class {
+            Class::Soft(kind) => Some(kind),
+            _ => None,
+        }
     }
 
     /// A short stable name.
@@ -189,6 +204,13 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_a_finding_without_a_way_in_which_the_answer_is_wrong() {
+        let refused = Finding::of(Class::Refused, "refusal", "the model refused");
+        assert_eq!((refused.class(), refused.kind()), (Class::Refused, None));
+        assert_eq!(Finding::new(SoftKind::Empty, "empty", "").class(), Class::Soft(SoftKind::Empty));
+    }
 
     #[test]
     fn long_texts_are_cut_at_a_character() {

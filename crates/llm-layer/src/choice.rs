@@ -82,8 +82,12 @@ impl<'a> Choice<'a> {
     /// A finish reason, or a refusal, that decides whatever else is there.
     pub(crate) fn stopped_badly(&self, facts: &mut Facts) -> bool {
         let failed = match &self.finish {
-            Some(Finish::ContentFilter | Finish::Refusal) => {
-                facts.verdict.get_or_insert(Verdict::of(Class::Refused));
+            Some(Finish::ContentFilter) => {
+                self.refuse("content_filter", "a filter stopped it", self.form.finish, facts);
+                return true;
+            }
+            Some(Finish::Refusal) => {
+                self.refuse("refusal", "the model refused", self.form.finish, facts);
                 return true;
             }
             Some(Finish::Paused) => {
@@ -107,9 +111,14 @@ impl<'a> Choice<'a> {
             return true;
         }
         if self.content.refused {
-            facts.verdict.get_or_insert(Verdict::of(Class::Refused));
+            self.refuse("refusal", "the model refused", self.form.message, facts);
         }
         self.content.refused
+    }
+
+    fn refuse(&self, code: &'static str, message: &'static str, below: &str, facts: &mut Facts) {
+        let finding = Finding::of(Class::Refused, code, message).at(self.path(below));
+        fail(facts, Verdict::of(Class::Refused), finding);
     }
 
     /// A place in it.
@@ -214,7 +223,7 @@ fn not_the_json_asked_for(text: &str, at: String, facts: &mut Facts) {
     if fenced || finding.severity() < Severity::Error {
         facts.report.push(finding.with_severity(Severity::Warning).at(at));
     } else {
-        fail(facts, Verdict::soft(finding.kind()), finding.at(at));
+        fail(facts, Verdict::of(finding.class()), finding.at(at));
     }
 }
 

@@ -19,7 +19,7 @@ mod phrases;
 
 use std::{borrow::Cow, time::Duration};
 
-use failsoft_core::{Class, Facts, Finish, Hint, SoftKind, Verdict, advice, with_headers};
+use failsoft_core::{Class, Facts, Finding, Finish, Hint, SoftKind, Verdict, advice, with_headers};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::names::Said;
@@ -226,6 +226,24 @@ impl<'a> ErrorBody<'a> {
             facts.finish = Some(Finish::ContentFilter);
         }
         facts.verdict = Some(verdict);
+        facts.report.push(self.finding(verdict.class()));
+    }
+
+    /// What it says, as far as that can be repeated: of a message only numbers, for it may hold a prompt or a key.
+    fn finding(&self, class: Class) -> Finding {
+        let room = Some(()).filter(|()| class == Class::ContextLength);
+        if let Some((prompt, window)) = room.and_then(|()| phrases::prompt_and_window(&self.message)) {
+            let left = window.saturating_sub(prompt);
+            let message = format!(
+                "the prompt takes {prompt} of {window} tokens, and leaves {left} for the answer: less than `max_tokens`"
+            );
+            return Finding::of(class, "error.max_tokens", message);
+        }
+        let message = match self.code() {
+            Some(code) => format!("the target reports an error: {code}"),
+            None => "the target reports an error".to_owned(),
+        };
+        Finding::of(class, "error", message)
     }
 
     /// What this error means, with the advice that body and headers give.

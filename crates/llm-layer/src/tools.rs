@@ -178,11 +178,11 @@ impl Calls {
             json::check_call(call, offered.known_tools())
         };
         let Some(finding) = found else { return };
-        let at =
-            at.to_owned() + if finding.kind() == SoftKind::UnknownTool { "/name" } else { form.arguments };
+        let at = at.to_owned()
+            + if finding.kind() == Some(SoftKind::UnknownTool) { "/name" } else { form.arguments };
         if finding.severity() < Severity::Error {
             self.findings.push(finding.at(at));
-        } else if finding.kind() == SoftKind::UnknownTool {
+        } else if finding.kind() == Some(SoftKind::UnknownTool) {
             self.fail(Verdict::soft(SoftKind::UnknownTool), finding.at(at));
         } else {
             self.fail(Verdict::soft(SoftKind::ToolCall), finding.at(at));

@@ -101,6 +101,37 @@ fn text_calls_and_finish_reason_are_those_of_the_whole_answer() {
 }
 
 #[test]
+fn an_error_means_the_same_as_a_failed_response_in_a_success_and_in_a_stream() {
+    // V-A2
+    for (status, code, class) in [
+        (429, "insufficient_quota", Class::Quota),
+        (429, "rate_limit_exceeded", Class::RateLimited),
+        (503, "overloaded_error", Class::Overloaded),
+        (400, "context_length_exceeded", Class::ContextLength),
+        (401, "invalid_api_key", Class::Auth),
+        (404, "model_not_found", Class::ModelNotFound),
+        (400, "content_filter", Class::Refused),
+    ] {
+        let error = format!(r#"{{"error":{{"code":"{code}","message":"x"}}}}"#);
+        let judge = |status| {
+            let status = http::StatusCode::from_u16(status).unwrap();
+            let judged = llm_layer::Provider::OpenAiCompatible.judge(
+                status,
+                &http::HeaderMap::new(),
+                error.as_bytes(),
+                &llm_layer::Offered::unknown(),
+            );
+            judged.verdict.unwrap()
+        };
+        let streamed = told(CHAT, &[&error]).verdict();
+        assert_eq!(streamed.class(), class, "{code}");
+        for whole in [judge(status), judge(200)] {
+            assert_eq!((whole.class(), whole.hint()), (class, streamed.hint()), "{code}");
+        }
+    }
+}
+
+#[test]
 fn a_keepalive_a_role_and_a_chunk_without_choices_are_no_content() {
     for event in [ROLE, r#"{"choices":[]}"#, r#"{"choices":[],"prompt_filter_results":[{}]}"#, "null"] {
         let (mut decoder, _) = decoder(&Request::new(CHAT));

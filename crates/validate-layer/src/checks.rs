@@ -27,7 +27,7 @@ pub use self::{
     tools::ToolCalls,
 };
 
-use failsoft_core::{ConfigError, Finding, Finish, Report, Severity, SoftKind, json};
+use failsoft_core::{Class, ConfigError, Finding, Finish, Report, Severity, SoftKind, json};
 
 use crate::{Answer, Check};
 
@@ -39,15 +39,16 @@ use crate::{Answer, Check};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FinishReason;
 
-pub(crate) const CONTENT_FILTER: &str = "finish.content_filter";
+const CONTENT_FILTER: &str = "finish.content_filter";
 
 impl Check for FinishReason {
     fn check(&self, answer: &Answer, report: &mut Report) {
         let cut = |code, message: String| Finding::new(SoftKind::Truncated, code, message);
+        let refused = |message| Finding::of(Class::Refused, CONTENT_FILTER, message);
         match answer.finish() {
             Some(Finish::Length) => report.push(cut("finish.length", "cut at the limit of tokens".into())),
-            Some(Finish::ContentFilter) => report.push(cut(CONTENT_FILTER, "stopped by a filter".into())),
-            Some(Finish::Refusal) => report.push(cut(CONTENT_FILTER, "refused by the model".into())),
+            Some(Finish::ContentFilter) => report.push(refused("stopped by a filter")),
+            Some(Finish::Refusal) => report.push(refused("refused by the model")),
             Some(Finish::ToolCalls) if answer.tool_calls().is_empty() => {
                 let message = "it stopped to call tools, and calls none";
                 report.push(Finding::new(SoftKind::ToolCall, "finish.no_tool_calls", message));
@@ -177,6 +178,6 @@ impl Check for Require {
 /// Whether a report already says that there is nothing to look at.
 pub(crate) fn is_empty_answer(report: &Report) -> bool {
     let empty =
-        |finding: &Finding| finding.kind() == SoftKind::Empty && finding.severity() == Severity::Error;
+        |finding: &Finding| finding.kind() == Some(SoftKind::Empty) && finding.severity() == Severity::Error;
     report.findings().iter().any(empty)
 }

@@ -83,19 +83,18 @@ impl Validator {
         let Some(leading) = report.leading().filter(|finding| finding.severity() == Severity::Error) else {
             return Verdict::SUCCESS;
         };
-        if leading.code() == checks::CONTENT_FILTER {
-            return Verdict::of(Class::Refused);
-        }
         let no_json = leading.code() == json::FlawKind::NonObject.code();
         if no_json && answer.is_body() && answer.text().is_some_and(json::is_html) {
             // A gateway's page: the target was not even asked.
             return Verdict::of(Class::Transient);
         }
-        Verdict::soft(leading.kind()).with_hint(self.hint_of(answer, leading))
+        match leading.kind() {
+            Some(kind) => Verdict::soft(kind).with_hint(self.hint_of(answer, leading, kind)),
+            None => Verdict::of(leading.class()),
+        }
     }
 
-    fn hint_of(&self, answer: &Answer, leading: &Finding) -> Hint {
-        let kind = leading.kind();
+    fn hint_of(&self, answer: &Answer, leading: &Finding, kind: SoftKind) -> Hint {
         if let Some((_, hint)) = self.hints.iter().rev().find(|(of, _)| *of == kind) {
             return *hint;
         }

@@ -51,6 +51,21 @@ pub(super) fn never_fits(message: &str) -> bool {
     lower(message).lines().any(|line| line.starts_with("request too large"))
 }
 
+/// Of a request whose prompt fits and whose limit of tokens for the answer does not fit beside it: how many tokens the
+/// prompt takes, and how many the model has room for. A smaller limit is the cure.
+///
+/// Anthropic: ``input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000``.
+pub(super) fn prompt_and_window(message: &str) -> Option<(u64, u64)> {
+    let text = lower(message);
+    let (_, sum) = text.split_once("`max_tokens` exceed context limit:")?;
+    let (prompt, rest) = sum.split_once('+')?;
+    let (_, window) = rest.split_once('>')?;
+    let window = window.trim_start();
+    let end = window.find(|c: char| !c.is_ascii_digit()).unwrap_or(window.len());
+    let (prompt, window) = (prompt.trim().parse().ok()?, window.get(..end)?.parse().ok()?);
+    (prompt < window).then_some((prompt, window))
+}
+
 fn lower(message: &str) -> String {
     lens::head(message, MAX_BYTES).to_ascii_lowercase()
 }

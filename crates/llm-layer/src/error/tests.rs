@@ -103,6 +103,53 @@ fn context_length_is_told_by_flat_and_nested_bodies_and_number_or_string_codes()
 }
 
 #[test]
+fn a_limit_of_tokens_that_does_not_fit_beside_the_prompt_says_how_much_is_left() {
+    // V-A11
+    let finding = |text: &str| {
+        let body = format!(r#"{{"error":{{"type":"invalid_request_error","message":"{text}"}}}}"#);
+        let mut facts = Facts::default();
+        let error = Top::read(&body).and_then(|top| top.failure()).unwrap();
+        error.tell(Some(StatusCode::BAD_REQUEST), &HeaderMap::new(), &mut facts);
+        assert_eq!(facts.verdict.unwrap().class(), Class::ContextLength, "{text}");
+        let finding = facts.report.leading().unwrap().clone();
+        (finding.code(), finding.message().to_owned())
+    };
+    let (code, message) = finding(
+        "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length",
+    );
+    assert_eq!(code, "error.max_tokens");
+    assert!(message.contains("leaves 21041 for the answer"), "{message}");
+    // Here nothing is left, or nobody knows: another limit does not help.
+    for text in [
+        "input length and `max_tokens` exceed context limit: 200001 + 64000 > 200000",
+        "input length and `max_tokens` exceed context limit: x + y > z",
+        "prompt is too long: 3 tokens > 2 maximum",
+    ] {
+        assert_eq!(finding(text).0, "error", "{text}");
+    }
+}
+
+#[test]
+fn an_overloaded_target_may_be_asked_again_after_a_while_and_then_another_one() {
+    // G17
+    for body in
+        [r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "", "<html>"]
+    {
+        let verdict = verdict(529, body);
+        assert_eq!((verdict.class(), verdict.hint()), (Class::Overloaded, Hint::After), "{body}");
+    }
+}
+
+#[test]
+fn a_wrong_request_and_a_refused_credential_are_never_sent_again_as_they_are() {
+    // G22
+    let body = r#"{"error":{"message":"x","type":"invalid_request_error"}}"#;
+    assert_eq!((verdict(400, body).class(), verdict(400, body).hint()), (Class::Invalid, Hint::Never));
+    let body = r#"{"error":{"message":"x","code":"invalid_api_key"}}"#;
+    assert_eq!((verdict(401, body).class(), verdict(401, body).hint()), (Class::Auth, Hint::Fallback));
+}
+
+#[test]
 fn a_models_failure_that_comes_as_a_400_is_soft() {
     // V-A13
     let verdict = verdict(400, r#"{"error":{"code":"tool_use_failed","type":"invalid_request_error"}}"#);
