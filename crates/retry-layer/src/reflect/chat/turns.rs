@@ -190,7 +190,7 @@ fn call_of(finding: &Finding, bad: &BadAnswer) -> Option<usize> {
         let place = place.split('/').next()?.parse().ok()?;
         return (place < calls.len()).then_some(place);
     }
-    if !matches!(finding.kind(), SoftKind::ToolCall | SoftKind::UnknownTool) {
+    if !matches!(finding.kind(), Some(SoftKind::ToolCall | SoftKind::UnknownTool)) {
         return None;
     }
     let is_named =
