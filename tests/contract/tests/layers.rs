@@ -1,11 +1,55 @@
 //! Every layer passes the contract.
 
+use axum::body::Body;
+use failsoft_core::{Auto, Buffered, Replay, ReplayBody};
+
 contract::contract! {
     nothing_but_a_boxed_error => |_inner| tower::util::MapErrLayer::new(failsoft_core::BoxError::from)
 }
 
+/// Sends the requests of each kind of inner service again as a user would: a router's are recorded.
+#[derive(Clone, Copy, Debug)]
+struct Each;
+
+macro_rules! each {
+    ($($request:ty => $strategy:ty, $make:expr;)+) => {$(
+        impl Replay<$request> for Each {
+            type Kept = <$strategy as Replay<$request>>::Kept;
+
+            fn keep(&self, request: $request) -> ($request, Option<Self::Kept>) {
+                $make.keep(request)
+            }
+
+            fn again(&self, kept: &mut Option<Self::Kept>, last: bool) -> Option<$request> {
+                $make.again(kept, last)
+            }
+
+            fn is_idempotent(&self, request: &$request) -> bool {
+                Replay::is_idempotent(&$make, request)
+            }
+        }
+    )+};
+}
+
+type Recorded = Buffered<fn(ReplayBody<Body>) -> Body>;
+
+each! {
+    contract::Request => Auto, Auto;
+    reqwest::Request => Auto, Auto;
+    axum::extract::Request => Recorded, Recorded::new(4096, Body::new);
+}
+
 contract::contract! {
-    // A router's requests have streaming bodies, which can be sent once.
+    retry_in_full => |_inner| retry_layer::RetryLayer::builder()
+        .deadline(std::time::Duration::from_secs(60))
+        .replay(Each)
+        .repeat_unanswered(true)
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
+    // A request that is sent once.
     retry => |_inner| retry_layer::RetryLayer::builder()
         .deadline(std::time::Duration::from_secs(60))
         .attempt_timeout(std::time::Duration::from_secs(20))
