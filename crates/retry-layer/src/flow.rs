@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{BoxError, Call, Class, Classify, Fault, Limit, Next, Replay, Stamp, Step, Verdict};
+use failsoft_core::{
+    BoxError, Call, Class, Classify, Fault, Insight, Limit, Next, Replay, Stamp, Step, Usage, Verdict,
+};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -204,8 +206,9 @@ where
         verdict: Verdict,
     ) -> Then<S::Response, Req> {
         let grant = self.more.as_mut().and_then(|more| more.grant.take());
+        let usage = self.usage(&outcome);
         if verdict.is_success() {
-            self.succeeded(verdict);
+            self.succeeded(verdict, usage);
             return Then::Return(outcome);
         }
         if verdict.class().is_denied() && self.more.as_ref().is_some_and(|more| more.previous.is_some()) {
@@ -223,7 +226,7 @@ where
                 }
                 events::again(more.target.as_deref(), &verdict, more.attempts, delay);
                 meters.retry(verdict.class(), delay, policy.budget.as_ref());
-                more.record(verdict, Next::Retry, Some(delay));
+                more.record(verdict, Next::Retry, Some(delay), usage);
                 (more.next, more.grant) = (Some(request), Some(grant));
                 (more.waited, more.held) = (delay, Duration::ZERO);
                 // A response goes now, and with it the connection that it may hold.
@@ -232,7 +235,7 @@ where
                 Then::Wait(delay)
             }
             Err(why) => {
-                self.gave_up(verdict, why);
+                self.gave_up(verdict, why, usage);
                 Then::Return(outcome)
             }
         }
@@ -369,7 +372,7 @@ where
         events::gave_up(target.as_deref(), &verdict, more.attempts, why);
         self.shared.meters.gave_up(why);
         if Call::is_current() {
-            more.record(verdict, why, None);
+            more.record(verdict, why, None, None);
         }
         let message = match verdict.class() {
             Class::Timeout(_) => "no time was left for an attempt",
@@ -424,7 +427,7 @@ where
 
     /// Returns the outcome of the attempt before: its error, or a fault that stands for its response.
     fn return_previous(&mut self, verdict: Verdict, why: Next) -> Then<S::Response, Req> {
-        self.gave_up(verdict, why);
+        self.gave_up(verdict, why, None);
         let (verdict, status) = match self.more.as_mut().and_then(|more| more.previous.take()) {
             Some(Previous { outcome: Err(error), .. }) => return Then::Return(Err(error)),
             Some(Previous { verdict, outcome: Ok(status) }) => (verdict, status),
@@ -442,15 +445,24 @@ where
         Then::Return(Err(fault.into()))
     }
 
-    fn succeeded(&mut self, verdict: Verdict) {
+    /// The tokens that an attempt has used, as far as a reader further inside knows them by now.
+    fn usage(&self, outcome: &Result<S::Response, BoxError>) -> Option<Usage> {
+        let usage = match outcome {
+            Ok(response) => self.shared.classify.insight(response).map(Insight::usage),
+            Err(error) => Fault::find(&**error).and_then(|fault| fault.answer()).map(|answer| answer.usage),
+        };
+        usage.filter(|usage| !usage.is_unknown())
+    }
+
+    fn succeeded(&mut self, verdict: Verdict, usage: Option<Usage>) {
         self.shared.policy.on_success();
         let more = self.more.get_or_insert_default();
         events::recovered(more.target.as_deref(), more.attempts);
         self.shared.meters.recovered();
-        more.record(verdict, Next::Answered, None);
+        more.record(verdict, Next::Answered, None, usage);
     }
 
-    fn gave_up(&mut self, verdict: Verdict, why: Next) {
+    fn gave_up(&mut self, verdict: Verdict, why: Next, usage: Option<Usage>) {
         // A failure that was final at once leaves no trace unless somebody looks.
         let attempts = self.more.as_ref().map_or(1, |more| more.attempts);
         let told = attempts > 1 || why != Next::Final || Call::is_current();
@@ -458,7 +470,7 @@ where
         events::gave_up(target.as_deref(), &verdict, attempts, why);
         self.shared.meters.gave_up(why);
         if told {
-            self.more.get_or_insert_default().record(verdict, why, None);
+            self.more.get_or_insert_default().record(verdict, why, None, usage);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use failsoft_core::{Attempt, BoxError, Call, Next, TakenRetry, Verdict};
+use failsoft_core::{Attempt, BoxError, Call, Next, TakenRetry, Usage, Verdict};
 use tokio::time::Instant;
 
 use crate::{
@@ -39,10 +39,11 @@ impl<Req> More<Req> {
         Self { attempts: 0, ends, target, ..Self::default() }
     }
 
-    pub(crate) fn record(&self, verdict: Verdict, next: Next, delay: Option<Duration>) {
+    /// Tells of the attempt that has ended, and what is known of it.
+    pub(crate) fn record(&self, verdict: Verdict, next: Next, delay: Option<Duration>, usage: Option<Usage>) {
         let mut attempt = Attempt::new(LAYER, verdict).on(self.target.clone()).then(next);
         attempt.took = self.began.map(|began| began.elapsed());
-        attempt.delay = delay;
+        (attempt.delay, attempt.usage) = (delay, usage);
         Call::record(attempt);
     }
 }

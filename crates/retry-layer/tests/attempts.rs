@@ -406,6 +406,35 @@ async fn the_trail_tells_each_step_from_the_second_on() {
     assert!(call.trail().is_empty());
 }
 
+// V-F1
+#[tokio::test(start_paused = true)]
+async fn the_trail_tells_what_each_attempt_has_used() {
+    let tokens = |output| failsoft_core::Usage { output: Some(output), ..failsoft_core::Usage::default() };
+    let calls = std::sync::atomic::AtomicU64::new(0);
+    let service = tower::service_fn(|_: Request| {
+        let call = calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let insight = failsoft_core::Insight::new();
+        insight.learn(|facts| {
+            facts.usage = tokens(10 * (call + 1));
+            facts.verdict = (call == 2).then_some(Verdict::SUCCESS);
+        });
+        let facts = insight.facts();
+        let soft = Verdict::of(Class::Soft(failsoft_core::SoftKind::Empty)).with_hint(Hint::Same);
+        std::future::ready(match call {
+            // A reader inside turned the answer down, or left it as it was.
+            0 => Err(BoxError::from(Fault::with_verdict(soft, "validate-layer").with_answer(&facts))),
+            _ => {
+                let response = http::Response::builder().status(if call == 1 { 503 } else { 200 });
+                Ok(response.extension(insight).body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap())
+            }
+        })
+    });
+    let call = Call::begin();
+    call.scope(exact().build().unwrap().layer(service).oneshot(get())).await.unwrap();
+    let used: Vec<_> = call.trail().attempts().iter().map(|step| step.usage).collect();
+    assert_eq!(used, [Some(tokens(10)), Some(tokens(20)), Some(tokens(30))]);
+}
+
 // C46, C47, G11, P12
 #[tokio::test(start_paused = true)]
 async fn many_attempts_stay_capped() {

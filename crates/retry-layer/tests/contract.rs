@@ -107,6 +107,32 @@ async fn the_bound_of_readiness_is_the_deadlines_where_that_is_nearer() {
     assert!(began.elapsed().abs_diff(Duration::from_millis(1_300)) < Duration::from_millis(5));
 }
 
+#[tokio::test(start_paused = true)]
+async fn readiness_is_asked_again_before_each_attempt() {
+    let (mut mock, mut handle) =
+        tower_test::mock::spawn_layer::<u8, u8, _>(exact().classify(ErrorsOnly).build().unwrap());
+    let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+    handle.allow(1);
+    tokio_test::assert_ready_ok!(mock.poll_ready());
+    let mut call = tokio_test::task::spawn(mock.call(7));
+    tokio_test::assert_pending!(call.poll());
+    let (request, respond) = handle.next_request().await.unwrap();
+    assert_eq!(request, 7);
+    respond.send_error(refused());
+    // The wait is over, and nobody is ready: nothing is sent.
+    tokio_test::assert_pending!(call.poll());
+    advance(Duration::from_millis(1_500)).await;
+    tokio_test::assert_pending!(call.poll());
+    tokio_test::assert_pending!(handle.poll_request());
+    handle.allow(1);
+    assert!(call.is_woken());
+    tokio_test::assert_pending!(call.poll());
+    let (request, respond) = handle.next_request().await.unwrap();
+    assert_eq!(request, 7);
+    respond.send_response(8);
+    assert_eq!(tokio_test::assert_ready_ok!(call.poll()), 8);
+}
+
 // G125
 #[tokio::test(start_paused = true)]
 async fn an_error_of_readiness_passes() {
