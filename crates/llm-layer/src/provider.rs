@@ -36,6 +36,10 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// Every one.
+    pub const ALL: &'static [Self] =
+        &[Self::Auto, Self::OpenAiCompatible, Self::OpenAiResponses, Self::Anthropic];
+
     /// What a whole body means, together with its status and headers: verdict, report, usage, finish reason, text and
     /// tool calls.
     ///
@@ -112,5 +116,22 @@ pub(crate) fn event_data(text: &str) -> &str {
     match text.trim_start().bytes().next() {
         Some(b'd' | b'e') => lines.find_map(|line| line.strip_prefix("data:")).map_or(text, str::trim),
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_has_every_one() {
+        let place = |provider: Provider| match provider {
+            Provider::Auto => 0,
+            Provider::OpenAiCompatible => 1,
+            Provider::OpenAiResponses => 2,
+            Provider::Anthropic => 3,
+        };
+        let places: Vec<usize> = Provider::ALL.iter().map(|provider| place(*provider)).collect();
+        assert_eq!(places, [0, 1, 2, 3]);
     }
 }
