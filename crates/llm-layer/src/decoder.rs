@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use failsoft_core::{End, Fault, Verdict};
 use stream_layer::{Decoder, Seen};
 
-use crate::{attempt::Attempt, events::Events};
+use crate::{attempt::Attempt, events::Events, framing::Framing};
 
 /// Reads the body of one answer, and completes its [`Insight`](failsoft_core::Insight). Made by
 /// [`LlmReader`](crate::LlmReader).
@@ -28,21 +28,22 @@ impl LlmDecoder {
         Self { way: Way::Whole(Whole::new(true)), attempt }
     }
 
-    /// Reads server-sent events.
-    pub(crate) fn events(attempt: Attempt) -> Self {
-        let events = Events::new(attempt.provider, attempt.config.max_body);
+    /// Reads events.
+    pub(crate) fn events(framing: Framing, attempt: Attempt) -> Self {
+        let events = Events::new(framing, attempt.provider, attempt.config.max_body);
         Self { way: Way::Events(events), attempt }
     }
 
-    /// Some servers announce events, and then answer with a JSON object or a page: no event begins like those.
+    /// Some servers announce events, and then answer with a JSON object or a page: that shows at the first byte.
     fn begin(&mut self, bytes: &[u8]) {
         if !matches!(self.way, Way::Events(_)) {
             return;
         }
         let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else { return };
         let way = std::mem::replace(&mut self.way, Way::Whole(Whole::new(false)));
-        if let (Way::Events(events), false) = (way, matches!(first, b'{' | b'[' | b'<')) {
-            self.way = Way::Begun(events);
+        match way {
+            Way::Events(events) if events.framing().begins_with(*first) => self.way = Way::Begun(events),
+            _ => {}
         }
     }
 }

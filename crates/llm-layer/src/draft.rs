@@ -3,7 +3,10 @@
 use failsoft_core::{Class, Facts, Fault, Finding, Hint, Severity, SoftKind, Usage, Verdict};
 use stream_layer::SseEvents;
 
+use http::HeaderMap;
+
 use crate::{
+    Offered,
     attempt::Attempt,
     form::Form,
     mould::{Adds, Moulds, Plain},
@@ -216,12 +219,12 @@ impl Draft {
         attempt: &mut Attempt,
     ) -> Result<Option<Verdict>, Fault> {
         facts.usage = self.usage;
-        self.judge(attempt, &mut facts);
+        self.judge(&attempt.headers, &attempt.offered, &mut facts);
         settle(facts, ended, attempt)
     }
 
-    fn judge(&mut self, attempt: &Attempt, facts: &mut Facts) {
-        let (offered, headers) = (&attempt.offered, &attempt.headers);
+    /// Judges what came, as it would be as a whole.
+    pub(crate) fn judge(&mut self, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
         let mut choices = std::mem::take(&mut self.choices);
         choices.sort_by_key(|choice| choice.index);
         for (at, pieces) in choices.into_iter().enumerate() {

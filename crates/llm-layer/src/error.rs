@@ -8,12 +8,15 @@
 //! | `{"error": "text"}` | Ollama, text-generation servers |
 //! | `{"detail": …}` | FastAPI servers |
 //! | `{"message", "code" or "type"}` | gateways |
+//! | `{"error": {"code", "message", "status", "details"}}` | Google; the [details](google) say what kind of limit it was |
+//! | `{"message"}`, and the header `x-amzn-ErrorType` or a field `__type` | AWS |
 //!
 //! An error may lie as JSON text inside `error.message` or OpenRouter's `error.metadata.raw`: that is looked into, once.
 //!
 //! What decides, in this order: a typed name or number in the body, then the status. Free text only narrows a 400, 404
 //! or 429, and a number inside a text never decides.
 
+mod google;
 mod names;
 mod phrases;
 
@@ -22,7 +25,7 @@ use std::{borrow::Cow, time::Duration};
 use failsoft_core::{Class, Facts, Finding, Finish, Hint, SoftKind, Verdict, advice, with_headers};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use self::names::Said;
+use self::{google::Details, names::Said};
 use crate::{lens, provider::of_status};
 
 /// What an error body says.
@@ -35,6 +38,8 @@ pub(crate) struct ErrorBody<'a> {
     message: Cow<'a, str>,
     /// Moderation flagged the input.
     flagged: bool,
+    /// A limit for which waiting does not help is used up.
+    is_quota: bool,
     /// When to come back, from a documented field.
     advice: Option<Duration>,
 }
@@ -60,6 +65,11 @@ impl<'a> Top<'a> {
             lens::fields(text, ["error", "detail", "object", "choices", "usage", "data"])?;
         let error = error.filter(|raw| lens::tells(raw));
         Some(Self { text, error, detail, object, choices, usage, data })
+    }
+
+    /// The object itself.
+    pub(crate) const fn text(&self) -> &'a str {
+        self.text
     }
 
     /// Whether it was sent inside a list.
@@ -124,6 +134,30 @@ impl<'a> ErrorBody<'a> {
         first.unwrap_or_default()
     }
 
+    /// An error of which there is nothing but a text.
+    pub(crate) const fn of_text(message: &'a str) -> Self {
+        Self {
+            names: Vec::new(),
+            number: None,
+            message: Cow::Borrowed(message),
+            flagged: false,
+            is_quota: false,
+            advice: None,
+        }
+    }
+
+    /// An error that says what it is in a header, whatever its body is.
+    pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Self> {
+        aws_type(headers).map(|_| Self::default())
+    }
+
+    /// The same with a name that was said beside it, which is more telling than those in it. Of AWS's
+    /// `com.amazon.coral#ThrottlingException:http://…` the middle is the name.
+    pub(crate) fn named(mut self, name: &'a str) -> Self {
+        self.names.splice(0..0, aws_name(name).map(Cow::Borrowed));
+        self
+    }
+
     /// The fields of an error object, and what is nested in it.
     fn flat(raw: &'a str) -> Option<Self> {
         let [metadata] = lens::fields(raw, ["metadata"])?;
@@ -135,13 +169,33 @@ impl<'a> ErrorBody<'a> {
     }
 
     fn shallow(raw: &'a str) -> Option<Self> {
-        let names = ["code", "type", "status", "error_type", "innererror", "message", "msg"];
-        let [code, kind, status, error_type, inner, message, msg] = lens::fields(raw, names)?;
-        let message = message.or(msg).and_then(lens::string).unwrap_or_default();
+        let names = [
+            "code",
+            "type",
+            "status",
+            "error_type",
+            "innererror",
+            "message",
+            "msg",
+            "Message",
+            "__type",
+            "details",
+        ];
+        let [code, kind, status, error_type, inner, message, msg, aws, aws_type, details] =
+            lens::fields(raw, names)?;
+        let message = message.or(msg).or(aws).and_then(lens::string).unwrap_or_default();
         let mut body = Self { message, ..Self::default() };
         let [inner] = inner.and_then(|inner| lens::fields(inner, ["code"])).unwrap_or_default();
         for raw in [code, inner, status, kind, error_type].into_iter().flatten() {
             body.name(raw);
+        }
+        if let Some(Cow::Borrowed(name)) = aws_type.and_then(lens::string) {
+            body = body.named(name);
+        }
+        if let Some(details) = details.map(Details::read) {
+            body.names.extend(details.reasons);
+            body.is_quota = details.is_quota;
+            body.advice = details.retry_after;
         }
         Some(body)
     }
@@ -163,7 +217,9 @@ impl<'a> ErrorBody<'a> {
             names: body.names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect(),
             message: Cow::Owned(body.message.into_owned()),
             number: body.number,
-            ..ErrorBody::default()
+            is_quota: body.is_quota,
+            advice: body.advice,
+            flagged: false,
         })
     }
 
@@ -177,6 +233,7 @@ impl<'a> ErrorBody<'a> {
             self.message = Cow::Owned(format!("{}\n{}", self.message, other.message));
         }
         self.flagged |= other.flagged;
+        self.is_quota |= other.is_quota;
         self.advice = self.advice.or(other.advice);
     }
 
@@ -200,8 +257,9 @@ impl<'a> ErrorBody<'a> {
         if let Some(nested) = upstream.and_then(lens::string).and_then(|text| Self::nested(&text)) {
             self.add(nested);
         }
-        self.advice =
-            headers.and_then(headers_of).and_then(|map| advice::retry_after(&map, advice::wall_clock()));
+        let headers = headers.and_then(headers_of);
+        let advice = headers.and_then(|map| advice::retry_after(&map, advice::wall_clock()));
+        self.advice = advice.or(self.advice);
     }
 
     /// A code that is a plain word, as codes are: it can be repeated to anyone.
@@ -248,19 +306,36 @@ impl<'a> ErrorBody<'a> {
 
     /// What this error means, with the advice that body and headers give.
     pub(crate) fn verdict(&self, status: Option<StatusCode>, headers: &HeaderMap) -> Verdict {
-        with_headers(self.decided(status).with_advice(self.advice), headers)
+        let verdict = self.decided(status, aws_type(headers));
+        // A limit of which nobody waits for the end may come with the advice to do so.
+        let advice = self.advice.filter(|_| verdict.class() != Class::Quota);
+        with_headers(verdict.with_advice(advice), headers)
     }
 
-    fn decided(&self, status: Option<StatusCode>) -> Verdict {
+    /// `aws` is the name of the exception that AWS says in a header.
+    fn decided(&self, status: Option<StatusCode>, aws: Option<&str>) -> Verdict {
         if self.flagged {
             return Verdict::of(Class::Refused);
         }
-        let said: Vec<Said> = self.names.iter().filter_map(|name| names::said(name)).collect();
+        let names = || aws.into_iter().chain(self.names.iter().map(|name| &**name));
+        let said: Vec<Said> = names().filter_map(names::said).collect();
         let surely = |said: &Said| if let Said::Surely(class) = said { Some(*class) } else { None };
         // Money first: whatever else is said, waiting does not help.
-        let quota = said.iter().filter_map(surely).find(|class| *class == Class::Quota);
-        if let Some(class) = quota.or_else(|| said.iter().find_map(surely)) {
-            return self.typed(class);
+        let sure: Vec<Class> = said.iter().filter_map(surely).collect();
+        let is_limit = match &sure[..] {
+            [] => self.number.or(status) == Some(StatusCode::TOO_MANY_REQUESTS),
+            sure => sure.iter().all(|class| *class == Class::RateLimited),
+        };
+        if is_limit && (self.is_quota || google::has_limit_of_zero(&self.message)) {
+            return Verdict::of(Class::Quota);
+        }
+        // AWS calls a limit by the day a throttle too, and has one name for both.
+        if names().any(names::is_aws_throttle) && phrases::is_long_limit(&self.message) {
+            return Verdict::of(Class::Quota);
+        }
+        let quota = sure.iter().find(|class| **class == Class::Quota);
+        if let Some(class) = quota.or_else(|| sure.first()) {
+            return self.typed(*class);
         }
         match (self.number.or(status), said.first()) {
             (Some(status), _) => self.narrowed(status),
@@ -279,6 +354,10 @@ impl<'a> ErrorBody<'a> {
             // The model wrote something unusable, and writes something else the next time.
             Class::Soft(SoftKind::ToolCall | SoftKind::Malformed) => verdict.with_hint(Hint::Same),
             Class::RateLimited => self.rate_limited(),
+            // Google sheds what one model cannot take: another model is asked at once.
+            Class::Overloaded if self.names.iter().any(|name| names::is_capacity_of_model(name)) => {
+                verdict.with_hint(Hint::Fallback)
+            }
             _ => verdict,
         }
     }
@@ -303,6 +382,18 @@ impl<'a> ErrorBody<'a> {
             None => of_status(status),
         }
     }
+}
+
+/// The name of the exception that AWS says in a header.
+fn aws_type(headers: &HeaderMap) -> Option<&str> {
+    aws_name(headers.get("x-amzn-errortype")?.to_str().ok()?)
+}
+
+/// `com.amazon.coral#ThrottlingException:http://…` is a `ThrottlingException`.
+fn aws_name(text: &str) -> Option<&str> {
+    let text = text.split(':').next().unwrap_or_default();
+    let name = text.rsplit('#').next().unwrap_or_default().trim();
+    (!name.is_empty()).then_some(name)
 }
 
 /// The first element of an array, or the text itself.

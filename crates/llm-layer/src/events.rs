@@ -5,21 +5,28 @@
 use bytes::Bytes;
 use failsoft_core::{Class, Fault, Hint, Verdict};
 use serde::de::IgnoredAny;
-use stream_layer::{Seen, SseEvent, SseFramer};
+use stream_layer::{EventStreamMessage, Seen, SseEvent, SseFramer};
 
 use crate::{
     Provider, anthropic,
     attempt::Attempt,
-    chat,
+    bedrock, chat,
     draft::{Draft, Ended},
     error::{ErrorBody, Top},
-    recognise, responses,
+    framing::{Framer, Framing, Tail},
+    gemini, ollama, recognise, responses,
 };
 
 /// Reads the events of one answer.
 #[derive(Debug)]
 pub(crate) struct Events {
-    framer: SseFramer,
+    framer: Framer,
+    reader: Reader,
+}
+
+/// Makes sense of them.
+#[derive(Debug)]
+struct Reader {
     answer: Answer,
     /// Which dialect it is, an event has yet to show.
     is_undecided: bool,
@@ -45,6 +52,9 @@ enum Answer {
     Chat(chat::Stream),
     Responses(responses::Stream),
     Anthropic(anthropic::Stream),
+    Gemini(gemini::Stream),
+    Bedrock(bedrock::Stream),
+    Ollama(ollama::Stream),
 }
 
 impl Answer {
@@ -54,6 +64,9 @@ impl Answer {
             Provider::Auto | Provider::OpenAiCompatible => Self::Chat(chat::Stream::new(room)),
             Provider::OpenAiResponses => Self::Responses(responses::Stream::new(room)),
             Provider::Anthropic => Self::Anthropic(anthropic::Stream::new(room)),
+            Provider::Gemini => Self::Gemini(gemini::Stream::new(room)),
+            Provider::Bedrock => Self::Bedrock(bedrock::Stream::new(room)),
+            Provider::Ollama => Self::Ollama(ollama::Stream::new(room)),
         }
     }
 
@@ -63,6 +76,9 @@ impl Answer {
             Self::Chat(stream) => stream.event(event, attempt, seen),
             Self::Responses(stream) => stream.event(event, attempt, seen),
             Self::Anthropic(stream) => stream.event(event, attempt, seen),
+            Self::Gemini(stream) => stream.event(event, attempt, seen),
+            Self::Bedrock(stream) => stream.event(event, attempt, seen),
+            Self::Ollama(stream) => stream.event(event, attempt, seen),
         }
     }
 
@@ -72,6 +88,9 @@ impl Answer {
             Self::Chat(stream) => stream.conclude(ended, attempt),
             Self::Responses(stream) => stream.conclude(ended, attempt),
             Self::Anthropic(stream) => stream.conclude(ended, attempt),
+            Self::Gemini(stream) => stream.conclude(ended, attempt),
+            Self::Bedrock(stream) => stream.conclude(ended, attempt),
+            Self::Ollama(stream) => stream.conclude(ended, attempt),
         }
     }
 
@@ -80,92 +99,206 @@ impl Answer {
             Self::Chat(stream) => stream.draft(),
             Self::Responses(stream) => stream.draft(),
             Self::Anthropic(stream) => stream.draft(),
+            Self::Gemini(stream) => stream.draft(),
+            Self::Bedrock(stream) => stream.draft(),
+            Self::Ollama(stream) => stream.draft(),
         }
     }
 }
 
 impl Events {
     /// Of an answer, text and tool calls are kept up to so many bytes.
-    pub(crate) fn new(provider: Provider, room: usize) -> Self {
+    pub(crate) fn new(framing: Framing, provider: Provider, room: usize) -> Self {
         let is_undecided = provider == Provider::Auto;
-        Self { framer: SseFramer::default(), answer: Answer::new(provider, room), is_undecided }
+        let reader = Reader { answer: Answer::new(provider, room), is_undecided };
+        Self { framer: Framer::new(framing), reader }
+    }
+
+    /// How it is framed.
+    pub(crate) const fn framing(&self) -> Framing {
+        self.framer.framing()
     }
 
     pub(crate) fn feed(&mut self, bytes: &Bytes, attempt: &mut Attempt) -> Seen {
         let mut seen = Seen::default();
-        let mut events = self.framer.feed(bytes);
-        loop {
-            // Most events are like one before them.
-            if let Some(has_content) = self.answer.draft().again(&mut events) {
-                seen.events += 1;
-                seen.content |= has_content;
-                continue;
+        let reader = &mut self.reader;
+        match &mut self.framer {
+            Framer::Sse(framer, tail) => reader.sse(framer, tail, bytes, attempt, &mut seen),
+            Framer::Lines(framer) => {
+                let mut lines = framer.feed(bytes);
+                while let (false, Some(line)) = (seen.is_over(), lines.next_line()) {
+                    match line {
+                        Ok(line) => reader.json(line, attempt, &mut seen),
+                        Err(too_long) => seen.fault = Some(attempt.name(too_long.into())),
+                    }
+                }
             }
-            let Some(event) = events.next_event() else { break };
-            match event {
-                Ok(event) => sse(event, &mut self.answer, &mut self.is_undecided, attempt, &mut seen),
-                Err(too_long) => seen.fault = Some(attempt.name(too_long.into())),
+            Framer::Array(framer) => {
+                let mut elements = framer.feed(bytes);
+                while let (false, Some(element)) = (seen.is_over(), elements.next_element()) {
+                    match element {
+                        Ok(element) => reader.json(element, attempt, &mut seen),
+                        Err(err) => seen.fault = Some(attempt.name(err.into())),
+                    }
+                }
+                if framer.is_over() && !seen.is_over() {
+                    match reader.answer.end(Ended::Said, attempt) {
+                        Ok(verdict) => seen.end = verdict,
+                        Err(fault) => seen.fault = Some(fault),
+                    }
+                }
             }
-            if seen.is_over() {
-                break;
+            Framer::Binary(framer) => {
+                let mut messages = framer.feed(bytes);
+                while let (false, Some(message)) = (seen.is_over(), messages.next_message()) {
+                    match message {
+                        Ok(message) => reader.binary(message, attempt, &mut seen),
+                        Err(err) => seen.fault = Some(attempt.name(err.into())),
+                    }
+                }
             }
         }
-        self.answer.draft().tell(attempt);
+        self.reader.answer.draft().tell(attempt);
         seen
     }
 
     /// The body is over before the protocol's own end came.
     pub(crate) fn end(&mut self, attempt: &mut Attempt) -> Result<Option<Verdict>, Fault> {
         let mut seen = Seen::default();
-        if let Some(event) = self.framer.finish() {
-            // The blank line after it may have been forgotten, or the body was cut in the middle of it.
-            if is_whole(event) {
-                sse(event, &mut self.answer, &mut self.is_undecided, attempt, &mut seen);
-                self.answer.draft().tell(attempt);
+        let reader = &mut self.reader;
+        match &mut self.framer {
+            Framer::Sse(framer, tail) => {
+                // The blank line after it may have been forgotten, or the body was cut in the middle of it.
+                if let Some(event) = framer.finish().filter(|event| is_whole(*event)) {
+                    reader.sse_event(event, attempt, &mut seen);
+                }
+                if let (false, Some(text)) = (seen.is_over(), tail.text()) {
+                    seen.fault = error_in(text, attempt).map(|error| attempt.reported(&error));
+                }
             }
+            Framer::Lines(framer) => {
+                if let Some(line) = framer.finish().filter(|line| is_json(line)) {
+                    reader.json(line, attempt, &mut seen);
+                }
+            }
+            Framer::Array(_) | Framer::Binary(_) => {}
         }
+        self.reader.answer.draft().tell(attempt);
         match (seen.fault, seen.end) {
             (Some(fault), _) => Err(fault),
             (None, Some(verdict)) => Ok(Some(verdict)),
-            (None, None) => self.answer.end(Ended::Body, attempt),
+            (None, None) => self.reader.answer.end(Ended::Body, attempt),
         }
     }
 
     /// The text so far, where all of it was kept.
     pub(crate) fn text(&mut self) -> Option<&str> {
-        self.answer.draft().text()
+        self.reader.answer.draft().text()
     }
 }
 
-fn sse(
-    event: SseEvent<'_>,
-    answer: &mut Answer,
-    is_undecided: &mut bool,
-    attempt: &mut Attempt,
-    seen: &mut Seen,
-) {
-    let name = std::str::from_utf8(event.name()).unwrap_or("?");
-    // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
-    if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
-        if name == "error" {
-            seen.fault = Some(attempt.reported(&ErrorBody::default()));
+impl Reader {
+    fn event(&mut self, event: Event<'_>, attempt: &mut Attempt, seen: &mut Seen) {
+        if self.is_undecided {
+            if let Some(provider) = recognise::of_event(event.data) {
+                self.is_undecided = false;
+                self.answer = Answer::new(provider, attempt.config.max_body);
+            }
         }
-        return;
+        self.answer.event(event, attempt, seen);
     }
-    seen.events += 1;
-    if let Some(has_content) = event.data().and_then(|data| answer.draft().again_in(event.name(), data)) {
-        seen.content |= has_content;
-        return;
+
+    fn sse(
+        &mut self,
+        framer: &mut SseFramer,
+        tail: &mut Tail,
+        bytes: &[u8],
+        attempt: &mut Attempt,
+        seen: &mut Seen,
+    ) {
+        let mut events = framer.feed(bytes);
+        let mut rest = bytes;
+        loop {
+            // Most events are like one before them.
+            if let Some(has_content) = self.answer.draft().again(&mut events) {
+                seen.events += 1;
+                seen.content |= has_content;
+                tail.event(&[], true);
+                rest = events.rest();
+                continue;
+            }
+            let Some(event) = events.next_event() else { break };
+            let has_data = match event {
+                Ok(event) => {
+                    self.sse_event(event, attempt, seen);
+                    event.data().is_some()
+                }
+                Err(too_long) => {
+                    seen.fault = Some(attempt.name(too_long.into()));
+                    true
+                }
+            };
+            if seen.is_over() {
+                return;
+            }
+            let read = rest.len().saturating_sub(events.rest().len());
+            tail.event(rest.get(..read).unwrap_or_default(), has_data);
+            rest = events.rest();
+        }
+        tail.add(rest);
     }
-    let text = event.text();
-    let event = Event { name, data: text.trim() };
-    if *is_undecided {
-        if let Some(provider) = recognise::of_event(event.data) {
-            *is_undecided = false;
-            *answer = Answer::new(provider, attempt.config.max_body);
+
+    fn sse_event(&mut self, event: SseEvent<'_>, attempt: &mut Attempt, seen: &mut Seen) {
+        let name = std::str::from_utf8(event.name()).unwrap_or("?");
+        // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
+        if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
+            if name == "error" {
+                seen.fault = Some(attempt.reported(&ErrorBody::default()));
+            }
+            return;
+        }
+        seen.events += 1;
+        if let Some(has_content) =
+            event.data().and_then(|data| self.answer.draft().again_in(event.name(), data))
+        {
+            seen.content |= has_content;
+            return;
+        }
+        let text = event.text();
+        self.event(Event { name, data: text.trim() }, attempt, seen);
+    }
+
+    /// An event that is nothing but JSON.
+    fn json(&mut self, data: &[u8], attempt: &mut Attempt, seen: &mut Seen) {
+        seen.events += 1;
+        let text = String::from_utf8_lossy(data);
+        self.event(Event { name: "", data: text.trim() }, attempt, seen);
+    }
+
+    /// One of AWS's messages. What it is stands in its headers, what it says in its payload.
+    fn binary(&mut self, message: EventStreamMessage<'_>, attempt: &mut Attempt, seen: &mut Seen) {
+        seen.events += 1;
+        let text = String::from_utf8_lossy(message.payload());
+        let name = |header| message.text(header).unwrap_or_default();
+        match message.text(":message-type") {
+            Some("exception") => {
+                let error = bedrock::exception(name(":exception-type"), text.trim());
+                seen.fault = Some(attempt.reported(&error));
+            }
+            // An error that the service did not model.
+            Some("error") => {
+                let error = bedrock::unmodelled(name(":error-code"), name(":error-message"));
+                seen.fault = Some(attempt.reported(&error));
+            }
+            // Without a payload it says nothing.
+            _ if text.trim().is_empty() => {}
+            _ => self.event(Event { name: name(":event-type"), data: text.trim() }, attempt, seen),
         }
     }
-    answer.event(event, attempt, seen);
+}
+
+fn is_json(data: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(data).is_ok()
 }
 
 fn is_whole(event: SseEvent<'_>) -> bool {

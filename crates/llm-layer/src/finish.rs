@@ -35,7 +35,23 @@ const KNOWN: &[(Finish, &[&str])] = &[
     // Gemini's, and Zhipu's `sensitive`.
     (
         Finish::ContentFilter,
-        &["content_filter", "safety", "prohibited_content", "blocklist", "spii", "sensitive"],
+        &[
+            "content_filter",
+            "safety",
+            "recitation",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "language",
+            "image_safety",
+            "image_prohibited_content",
+            "image_recitation",
+            "model_armor",
+            "sensitive",
+            // Bedrock.
+            "guardrail_intervened",
+            "content_filtered",
+        ],
     ),
 ];
 
@@ -66,6 +82,51 @@ pub(crate) fn failed(reason: &str) -> Option<Failed> {
             SoftKind::Truncated,
             "finish_overloaded",
             "broken off for lack of the provider's resources",
+        ),
+        // Gemini; Bedrock's `malformed_tool_use`. The model wrote it, and mostly writes it better the next time.
+        "malformed_function_call" | "malformed_tool_use" => (
+            Verdict::soft(SoftKind::ToolCall).with_hint(Hint::Same),
+            SoftKind::ToolCall,
+            "finish_malformed_call",
+            "broken off at a tool call that cannot be read",
+        ),
+        "malformed_response" | "malformed_model_output" => (
+            Verdict::soft(SoftKind::Malformed).with_hint(Hint::Same),
+            SoftKind::Malformed,
+            "finish_malformed",
+            "broken off at output that cannot be read",
+        ),
+        "unexpected_tool_call" => (
+            Verdict::soft(SoftKind::UnknownTool),
+            SoftKind::UnknownTool,
+            "finish_unexpected_call",
+            "broken off at a call of a tool that it may not call",
+        ),
+        "too_many_tool_calls" => (
+            Verdict::soft(SoftKind::ToolCall),
+            SoftKind::ToolCall,
+            "finish_too_many_calls",
+            "broken off after too many tool calls in a row",
+        ),
+        "no_image" | "image_other" => (
+            Verdict::soft(SoftKind::Empty).with_hint(Hint::Same),
+            SoftKind::Empty,
+            "finish_no_image",
+            "no picture was made",
+        ),
+        // What was sent back of an earlier answer lacks its seal.
+        "missing_thought_signature" => (
+            Verdict::of(Class::Invalid).with_hint(Hint::Modify),
+            SoftKind::Malformed,
+            "finish_missing_signature",
+            "the request lacks the signature of an earlier thought",
+        ),
+        // Gemini, for what it has no name for.
+        "other" | "finish_reason_unspecified" => (
+            Verdict::of(Class::Transient),
+            SoftKind::Truncated,
+            "finish_other",
+            "broken off for a reason that the provider does not name",
         ),
         _ => return None,
     };

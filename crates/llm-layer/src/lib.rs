@@ -38,14 +38,35 @@
 //! | success, JSON or text or HTML or no content type | held, judged |
 //! | success of any type, also 204, to a chat request that asked for no stream | held, judged; a stream is no answer to it, is known by its type, and passes unread |
 //! | any failed status | held, judged: a typed code in the body first, then the status |
-//! | success, `text/event-stream` | held to the first content or [to the end](LlmLayerBuilder::hold_to_end), judged while it passes |
+//! | success, `text/event-stream`, or the way in which its [dialect](#dialects) streams | held to the first content or [to the end](LlmLayerBuilder::hold_to_end), judged while it passes |
 //! | the same, to a request that is known to be neither a chat nor to ask for a stream | passes unread |
-//! | success, `application/x-ndjson`, sound, pictures, other types, to another request | passes unread |
+//! | success, another dialect's stream, sound, pictures, other types, to another request | passes unread |
 //! | success, neither events nor JSON by its type, to a request with `"stream": true` | passes unread |
 //! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body), 204 to another request than a chat | passes, judged by its status by others |
 //! | already judged by a reader further inside | passes unread |
 //!
 //! What passes unread leaves the attempt's [`Slot`](failsoft_core::Slot) unknown.
+//!
+//! # Dialects
+//!
+//! | [`Provider`] | streams as | ends with |
+//! |---|---|---|
+//! | `Gemini` | server-sent events; one JSON array | `]`, or the body after every candidate's finish reason, of which old versions of the API send one with every chunk |
+//! | `Bedrock` | `application/vnd.amazon.eventstream` | `metadata` after `messageStop`, or the body after that |
+//! | `Ollama` | lines of JSON, by default | `"done": true` |
+//!
+//! What those say of failures, beside error bodies and finish reasons:
+//!
+//! | found | class |
+//! |---|---|
+//! | Gemini: `promptFeedback.blockReason` and no candidate | refused |
+//! | Gemini: a limit by the day or of zero in a 429, whatever its `RetryInfo` says | quota |
+//! | Gemini: a limit by the minute | rate limited, with the `retryDelay` |
+//! | Gemini: a bare error object after the last event | that of the error |
+//! | Bedrock: the exception in `x-amzn-ErrorType`, in `__type` or in a message of the stream | that of the exception; `ThrottlingException` is never a context length, and quota where it speaks of a day |
+//! | Bedrock: a wrong checksum, or no event stream | transient |
+//! | Ollama: a line with an `error` | that of the error, else transient |
+//! | Ollama: `done_reason` `load` or `unload` | success: a model was loaded, and nothing was asked of it |
 //!
 //! # Streams
 //!
@@ -104,6 +125,7 @@
 
 mod anthropic;
 mod attempt;
+mod bedrock;
 mod chat;
 mod choice;
 mod decoder;
@@ -112,11 +134,14 @@ mod error;
 mod events;
 mod finish;
 mod form;
+mod framing;
+mod gemini;
 mod include_usage;
 mod layer;
 mod lens;
 mod mould;
 mod offered;
+mod ollama;
 mod pieces;
 pub mod price;
 mod protocol;

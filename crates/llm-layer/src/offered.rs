@@ -87,7 +87,8 @@ impl Offered {
         let endpoint = look.path.map(Endpoint::of).unwrap_or_default();
         let Some(body) = &look.body else {
             let chat = if endpoint.is_other { Some(false) } else { None };
-            return Self { chat, ..Self::unknown() };
+            let stream = endpoint.streams.unwrap_or(false);
+            return Self { chat, stream, ..Self::unknown() };
         };
         let asked = std::str::from_utf8(body).ok().and_then(shape::read);
         let mut offered = asked

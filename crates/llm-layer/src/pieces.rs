@@ -1,6 +1,10 @@
 //! One choice of a streamed answer, put together from its pieces.
 
+mod parts;
+
 use failsoft_core::Finish;
+
+pub(crate) use self::parts::Parts;
 
 use crate::{
     Offered,

@@ -15,7 +15,9 @@ use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded};
 use http::{HeaderMap, StatusCode, header, response::Parts};
 use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
 
-use crate::{DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, request::look, whole};
+use crate::{
+    DEFAULT_MAX_BODY, LlmDecoder, Offered, Provider, attempt::Attempt, framing::Framing, request::look, whole,
+};
 
 /// The wire formats of model endpoints, for a [`StreamLayer`](stream_layer::StreamLayer).
 /// [`LlmLayer`](crate::LlmLayer) is the two put together.
@@ -84,7 +86,12 @@ impl Reader for LlmReader {
             // Nothing was produced. A body that says otherwise is believed.
             slot.set(&Usage { input: Some(0), output: Some(0), ..Usage::default() });
         }
-        let shape = shape_of(parts, &offered, config.max_body);
+        let provider = match kind_of(&parts.headers) {
+            // Nobody else streams in this way.
+            Kind::Binary if provider == Provider::Auto => Provider::Bedrock,
+            _ => provider,
+        };
+        let shape = shape_of(parts, provider, &offered, config.max_body);
         if shape == Shape::Unread {
             return Mode::Pass;
         }
@@ -100,11 +107,11 @@ impl Reader for LlmReader {
         let bytes = config.max_body;
         let (status, headers) = (parts.status, parts.headers.clone());
         let attempt = Attempt { config, provider, offered, status, headers, insight, slot };
-        if shape == Shape::Whole {
-            let until = Until::End { bytes, beyond: Beyond::Commit };
-            return Mode::Hold { decoder: LlmDecoder::whole(attempt), until };
+        if let Shape::Events(framing) = shape {
+            return Mode::Hold { decoder: LlmDecoder::events(framing, attempt), until };
         }
-        Mode::Hold { decoder: LlmDecoder::events(attempt), until }
+        let until = Until::End { bytes, beyond: Beyond::Commit };
+        Mode::Hold { decoder: LlmDecoder::whole(attempt), until }
     }
 }
 
@@ -123,13 +130,13 @@ fn is_turned_down(status: StatusCode) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
     Whole,
-    Events,
+    Events(Framing),
     /// A stream where one whole answer was asked for: it may have no end, and is not read.
     Unasked,
     Unread,
 }
 
-fn shape_of(parts: &Parts, offered: &Offered, max_body: usize) -> Shape {
+fn shape_of(parts: &Parts, provider: Provider, offered: &Offered, max_body: usize) -> Shape {
     let status = parts.status;
     let is_decided = Insight::of(&parts.extensions).is_some_and(|insight| insight.verdict().is_some());
     if is_decided || status.is_informational() {
@@ -137,7 +144,11 @@ fn shape_of(parts: &Parts, offered: &Offered, max_body: usize) -> Shape {
     }
     let kind = kind_of(&parts.headers);
     let is_success = class_of_status(status).is_success();
-    let is_stream = is_success && matches!(kind, Kind::Events | Kind::Lines);
+    // Of a request that nobody knows, the first line shows what it asked for.
+    let is_unknown = provider == Provider::Auto && offered.is_chat().is_none();
+    // Elsewhere an array is just an answer.
+    let is_array = provider == Provider::Gemini && offered.is_stream() && kind == Kind::Json;
+    let is_stream = is_success && (is_array || matches!(kind, Kind::Events | Kind::Lines | Kind::Binary));
     if is_stream && offered.wants_whole_chat() {
         return Shape::Unasked;
     }
@@ -155,7 +166,10 @@ fn shape_of(parts: &Parts, offered: &Offered, max_body: usize) -> Shape {
     match kind {
         // Of events that nobody asked a model for, nothing is known: they may be silent for days.
         Kind::Events if offered.is_chat() == Some(false) && !offered.is_stream() => Shape::Unread,
-        Kind::Events => Shape::Events,
+        Kind::Events => Shape::Events(Framing::Sse),
+        Kind::Lines if Framing::Lines.is_of(provider) || is_unknown => Shape::Events(Framing::Lines),
+        Kind::Binary if Framing::Binary.is_of(provider) => Shape::Events(Framing::Binary),
+        Kind::Json if is_array => Shape::Events(Framing::Array),
         // It is answered with JSON, whatever the response says that it is.
         _ if offered.wants_whole_chat() => Shape::Whole,
         Kind::Json | Kind::Html => Shape::Whole,
@@ -170,12 +184,15 @@ fn length(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// What a content type says of a body.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Json,
     Html,
     Events,
     /// Lines of JSON.
     Lines,
+    /// AWS's event stream.
+    Binary,
     /// Other text, or no word on it.
     Text,
     /// Sound, a picture, an archive.
@@ -191,6 +208,7 @@ fn kind_of(headers: &HeaderMap) -> Kind {
         "text/html" | "application/xhtml+xml" => Kind::Html,
         "text/event-stream" => Kind::Events,
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Kind::Lines,
+        "application/vnd.amazon.eventstream" => Kind::Binary,
         "" => Kind::Text,
         other if other.ends_with("+json") => Kind::Json,
         other if other.starts_with("text/") => Kind::Text,

@@ -16,7 +16,13 @@
 use failsoft_core::{Class, Facts, Hint, Usage, Verdict, class_of_status, with_headers};
 use http::{HeaderMap, StatusCode};
 
-use crate::{Offered, anthropic, chat, error::Top, recognise, request::Look, responses, whole};
+use crate::{
+    Offered, anthropic, bedrock, chat,
+    error::{ErrorBody, Top},
+    gemini, ollama, recognise,
+    request::Look,
+    responses, whole,
+};
 
 /// The dialect that a target speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,6 +39,13 @@ pub enum Provider {
     OpenAiResponses,
     /// Anthropic's Messages.
     Anthropic,
+    /// Google's `generateContent`, and `streamGenerateContent` as server-sent events and as one JSON array, of the Gemini
+    /// API and of Vertex AI.
+    Gemini,
+    /// AWS Bedrock's `Converse` and `ConverseStream`.
+    Bedrock,
+    /// Ollama's own `/api/chat` and `/api/generate`. Its `/v1` is OpenAI-compatible.
+    Ollama,
 }
 
 impl Provider {
@@ -72,6 +85,9 @@ impl Provider {
             Self::OpenAiCompatible => chat::answer(top, headers, offered, facts),
             Self::OpenAiResponses => responses::answer(top, headers, offered, facts),
             Self::Anthropic => anthropic::answer(top, headers, offered, facts),
+            Self::Gemini => gemini::answer(top, headers, offered, facts),
+            Self::Bedrock => bedrock::answer(top, headers, offered, facts),
+            Self::Ollama => ollama::answer(top, headers, offered, facts),
         }
     }
 
@@ -82,6 +98,26 @@ impl Provider {
             Self::OpenAiCompatible => chat::usage(top),
             Self::OpenAiResponses => responses::usage(top),
             Self::Anthropic => anthropic::usage(top),
+            Self::Gemini => gemini::usage(top),
+            Self::Bedrock => bedrock::usage(top),
+            Self::Ollama => ollama::usage(top),
+        }
+    }
+
+    /// Judges a stream of this dialect that was read as a whole: an array, or lines. `None` where the text is none.
+    pub(crate) fn stream(
+        self,
+        text: &str,
+        headers: &HeaderMap,
+        offered: &Offered,
+        facts: &mut Facts,
+    ) -> Option<()> {
+        match self {
+            Self::Auto => gemini::array(text, headers, offered, facts)
+                .or_else(|| ollama::lines(text, headers, offered, facts)),
+            Self::Gemini => gemini::array(text, headers, offered, facts),
+            Self::Ollama => ollama::lines(text, headers, offered, facts),
+            _ => None,
         }
     }
 
@@ -90,7 +126,8 @@ impl Provider {
         let mut facts = Facts::default();
         let text = std::str::from_utf8(body).map_or("", event_data);
         let top = Top::read(text);
-        match top.and_then(|top| top.failure()) {
+        let body = top.and_then(|top| top.failure()).or_else(|| ErrorBody::of_headers(headers));
+        match body {
             Some(body) => body.tell(Some(status), headers, &mut facts),
             None => facts.verdict = Some(with_headers(of_status(status), headers)),
         }

@@ -37,12 +37,37 @@ impl Endpoint {
         if ["/embeddings", "/moderations", "/rerank", "/models"].iter().any(|name| path.ends_with(name)) {
             return Self { is_other: true, ..Self::default() };
         }
+        if let Some((_, method)) = path.rsplit_once(':') {
+            match method {
+                "generateContent" => return Self::streaming(Provider::Gemini, false),
+                "streamGenerateContent" => return Self::streaming(Provider::Gemini, true),
+                "countTokens" | "embedContent" | "batchEmbedContents" => return of(Provider::Gemini, true),
+                _ => {}
+            }
+        }
+        if below("/converse") == Some("") {
+            return Self::streaming(Provider::Bedrock, false);
+        }
+        if below("/converse-stream") == Some("") {
+            return Self::streaming(Provider::Bedrock, true);
+        }
+        // A model's own format, in chunks of it: failures are told in the way of all of Bedrock's streams.
+        if path.ends_with("/invoke-with-response-stream") {
+            return of(Provider::Bedrock, true);
+        }
+        if below("/api/chat") == Some("") || below("/api/generate") == Some("") {
+            return of(Provider::Ollama, false);
+        }
         // Anthropic's models at Google, and at Amazon.
         if path.ends_with(":rawPredict") || path.ends_with(":streamRawPredict") || path.ends_with("/invoke") {
             let provider = path.contains("anthropic").then_some(Provider::Anthropic);
             return Self { provider, ..Self::default() };
         }
         Self::default()
+    }
+
+    const fn streaming(provider: Provider, streams: bool) -> Self {
+        Self { provider: Some(provider), is_other: false, streams: Some(streams) }
     }
 }
 
@@ -75,14 +100,29 @@ fn of_body(body: &[u8]) -> Option<Provider> {
         ];
         lens::fields(text, names)?.iter().any(Option::is_some).then_some(Provider::OpenAiResponses)
     } else {
+        of_native_body(text)
+    }
+}
+
+/// The dialect of a request by what only one dialect has.
+fn of_native_body(text: &str) -> Option<Provider> {
+    let names = ["contents", "messages", "prompt", "inferenceConfig", "toolConfig", "keep_alive", "options"];
+    let [contents, messages, prompt, inference, tools, keep_alive, options] = lens::fields(text, names)?;
+    if contents.is_some() {
+        Some(Provider::Gemini)
+    } else if messages.is_some() && inference.or(tools).is_some() {
+        Some(Provider::Bedrock)
+    } else if messages.or(prompt).is_some() && keep_alive.or(options).is_some() {
+        Some(Provider::Ollama)
+    } else {
         None
     }
 }
 
 /// The dialect of a whole answer, which is an object. One that nobody knows is read as a chat completion.
-pub(crate) fn of_answer(object: &str) -> Provider {
+pub(crate) fn of_answer(text: &str) -> Provider {
     let names = ["choices", "object", "type", "content", "output"];
-    let [choices, object, kind, content, output] = lens::fields(object, names).unwrap_or_default();
+    let [choices, object, kind, content, output] = lens::fields(text, names).unwrap_or_default();
     if choices.is_some() {
         Provider::OpenAiCompatible
     } else if output.is_some() && object == Some("\"response\"") {
@@ -90,8 +130,23 @@ pub(crate) fn of_answer(object: &str) -> Provider {
     } else if content.is_some() && kind == Some("\"message\"") {
         Provider::Anthropic
     } else {
-        Provider::OpenAiCompatible
+        native(text).unwrap_or(Provider::OpenAiCompatible)
     }
+}
+
+/// Whether an object is what Gemini, Bedrock or Ollama answer, as a whole or as a piece of a stream.
+fn native(object: &str) -> Option<Provider> {
+    let [candidates, feedback, usage] =
+        lens::fields(object, ["candidates", "promptFeedback", "usageMetadata"])?;
+    if candidates.or(feedback).or(usage).is_some() {
+        return Some(Provider::Gemini);
+    }
+    let names = ["stopReason", "messageStart", "contentBlockStart", "contentBlockDelta", "messageStop"];
+    if lens::fields(object, names)?.into_iter().flatten().next().is_some() {
+        return Some(Provider::Bedrock);
+    }
+    let [done, message, response] = lens::fields(object, ["done", "message", "response"])?;
+    (done.is_some() && message.or(response).is_some()).then_some(Provider::Ollama)
 }
 
 /// The dialect of a stream by one of its events; `None` when that says nothing, such as a keepalive.
@@ -99,6 +154,9 @@ pub(crate) fn of_event(data: &str) -> Option<Provider> {
     let [choices, kind] = lens::fields(data, ["choices", "type"])?;
     if choices.is_some() {
         return Some(Provider::OpenAiCompatible);
+    }
+    if let Some(provider) = native(data) {
+        return Some(provider);
     }
     match &*lens::some_string(kind)? {
         "message_start" | "content_block_start" | "content_block_delta" => Some(Provider::Anthropic),
@@ -129,6 +187,16 @@ mod tests {
             ),
             ("/model/eu.anthropic.claude/invoke", Some(Provider::Anthropic), false),
             ("/model/amazon.titan/invoke", None, false),
+            ("/v1beta/models/gemini-2.5-flash:generateContent", Some(Provider::Gemini), false),
+            ("/v1beta/models/gemini-2.5-flash:streamGenerateContent", Some(Provider::Gemini), false),
+            ("/v1beta/models/gemini-2.5-flash:countTokens", Some(Provider::Gemini), true),
+            ("/v1beta/openai/chat/completions", Some(Provider::OpenAiCompatible), false),
+            ("/model/eu.amazon.nova-pro-v1:0/converse", Some(Provider::Bedrock), false),
+            ("/model/eu.amazon.nova-pro-v1%3A0/converse-stream", Some(Provider::Bedrock), false),
+            ("/model/amazon.titan/invoke-with-response-stream", Some(Provider::Bedrock), true),
+            ("/api/chat", Some(Provider::Ollama), false),
+            ("/ollama/api/generate/", Some(Provider::Ollama), false),
+            ("/api/embed", None, false),
             ("/v1/embeddings", None, true),
             ("/", None, false),
             ("", None, false),
@@ -152,6 +220,15 @@ mod tests {
             of_request(&body(r#"{"anthropic_version":"bedrock-2023-05-31"}"#)),
             Some(Provider::Anthropic)
         );
+        for (shape, provider) in [
+            (r#"{"contents":[]}"#, Provider::Gemini),
+            (r#"{"messages":[],"inferenceConfig":{}}"#, Provider::Bedrock),
+            (r#"{"messages":[],"toolConfig":{}}"#, Provider::Bedrock),
+            (r#"{"messages":[],"options":{"num_predict":9}}"#, Provider::Ollama),
+            (r#"{"prompt":"x","keep_alive":0}"#, Provider::Ollama),
+        ] {
+            assert_eq!(of_request(&body(shape)), Some(provider), "{shape}");
+        }
         let headers = HeaderMap::from_iter([(
             http::HeaderName::from_static("anthropic-version"),
             http::HeaderValue::from_static("2023-06-01"),
@@ -168,6 +245,12 @@ mod tests {
             (r#"{"choices":[]}"#, Provider::OpenAiCompatible),
             (r#"{"object":"response","output":[]}"#, Provider::OpenAiResponses),
             (r#"{"type":"message","content":[]}"#, Provider::Anthropic),
+            (r#"{"candidates":[]}"#, Provider::Gemini),
+            (r#"{"promptFeedback":{}}"#, Provider::Gemini),
+            (r#"{"output":{"message":{}},"stopReason":"end_turn"}"#, Provider::Bedrock),
+            (r#"{"message":{},"done":true}"#, Provider::Ollama),
+            (r#"{"response":"x","done":false}"#, Provider::Ollama),
+            (r#"{"message":"x"}"#, Provider::OpenAiCompatible),
             (r#"{"content":"x"}"#, Provider::OpenAiCompatible),
             ("[]", Provider::OpenAiCompatible),
         ] {
@@ -177,6 +260,9 @@ mod tests {
             (r#"{"choices":[]}"#, Some(Provider::OpenAiCompatible)),
             (r#"{"type":"response.created"}"#, Some(Provider::OpenAiResponses)),
             (r#"{"type":"message_start"}"#, Some(Provider::Anthropic)),
+            (r#"{"usageMetadata":{}}"#, Some(Provider::Gemini)),
+            (r#"{"contentBlockDelta":{}}"#, Some(Provider::Bedrock)),
+            (r#"{"message":{},"done":false}"#, Some(Provider::Ollama)),
             (r#"{"type":"ping"}"#, None),
             ("null", None),
         ] {

@@ -20,6 +20,7 @@ pub(crate) fn judge(provider: Provider, headers: &HeaderMap, body: &[u8], offere
         // What the answers of other endpoints look like is not known here.
         _ if !is_chat && !is_broken_json(headers, body) => facts.verdict = Some(Verdict::SUCCESS),
         (None, Some(top)) => provider.answer(&top, headers, offered, &mut facts),
+        (None, None) if provider.stream(text, headers, offered, &mut facts).is_some() => {}
         (None, None) if event_data(text).len() < text.len() => no_stream(text, headers, &mut facts),
         (None, None) => no_object(body, &mut facts),
     }

@@ -116,7 +116,8 @@ pub struct ArrayElements<'a> {
 }
 
 impl ArrayElements<'_> {
-    /// The next element, without blanks around it; `None` when more bytes are needed, and after the end of the array.
+    /// The next element, without blanks around it; `None` when more bytes are needed. What comes after the end of the array
+    /// is not looked at.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl ArrayElements<'_> {
         while !matches!(framer.place, Place::Inside(_)) {
             let (byte, rest) = self.rest.split_first()?;
             framer.place = match (framer.place, byte) {
-                (Place::Failed, _) => return None,
+                (Place::Failed | Place::After, _) => return None,
                 (place, b' ' | b'\t' | b'\r' | b'\n') => place,
                 (Place::Before, b'[') => Place::Between,
                 (Place::Between, b',') => Place::Between,

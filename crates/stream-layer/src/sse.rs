@@ -171,6 +171,12 @@ pub struct SseEvents<'a> {
 }
 
 impl<'a> SseEvents<'a> {
+    /// What was fed and is not read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Takes the next event without looking for its end, where a reader knows it. `know` gets the event's name, and the
     /// bytes that come from the start of its data on; it says how many of those are the data, without a line end among
     /// them, and what to give. `None`, and the event is still the next, where it does not know it, where the event is

@@ -48,13 +48,15 @@ fn what_google_puts_between_elements_is_none() {
 
 #[test]
 fn what_comes_after_the_end_is_no_element() {
-    let (all, failed, over) = read([&b"[1]"[..], b"  \n", b"[2]"], 99);
-    assert_eq!((all, failed, over), (vec!["1".to_owned()], Some(ArrayError::NoArray), false));
+    for pieces in [&[&b"[1]  \n[2] x"[..]][..], &[b"[1]", b"  \n", b"[2] x"]] {
+        let (all, failed, over) = read(pieces.iter().copied(), 99);
+        assert_eq!((all, failed, over), (vec!["1".to_owned()], None, true));
+    }
 }
 
 #[test]
 fn what_is_no_array_is_an_error() {
-    for text in ["{\"error\":{}}", "<html>", "data: {}", "[<", "[1}"] {
+    for text in ["{\"error\":{}}", "<html>", "data: {}", "[<", "[1}", "[1 }"] {
         let (_, failed, over) = read([text.as_bytes()], 99);
         assert_eq!((failed, over), (Some(ArrayError::NoArray), false), "{text}");
     }

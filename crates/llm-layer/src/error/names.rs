@@ -19,6 +19,16 @@ pub(super) fn said(name: &str) -> Option<Said> {
     find(SURELY).map(Said::Surely).or_else(|| find(BROADLY).map(Said::Broadly))
 }
 
+/// Whether it is AWS's name for limits of every length.
+pub(super) fn is_aws_throttle(name: &str) -> bool {
+    same(name, "throttling_exception")
+}
+
+/// Whether it is Google's name for one model that is full.
+pub(super) fn is_capacity_of_model(name: &str) -> bool {
+    same(name, "model_capacity_exhausted")
+}
+
 fn same(a: &str, b: &str) -> bool {
     fn letters(text: &str) -> impl Iterator<Item = u8> {
         text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase())
@@ -44,6 +54,8 @@ const SURELY: &[(Class, &[&str])] = &[
             "insufficient_credits",
             "insufficient_user_quota",
             "payment_required",
+            "billing_disabled",
+            "service_quota_exceeded_exception",
         ],
     ),
     (
@@ -57,6 +69,11 @@ const SURELY: &[(Class, &[&str])] = &[
             "too_many_requests",
             "resource_exhausted",
             "throttling_exception",
+            "throttled_exception",
+            "too_many_requests_exception",
+            "limit_exceeded_exception",
+            "request_limit_exceeded",
+            "provisioned_throughput_exceeded_exception",
             "throttled",
         ],
     ),
@@ -78,6 +95,8 @@ const SURELY: &[(Class, &[&str])] = &[
             "unavailable",
             "model_not_ready",
             "model_not_ready_exception",
+            "model_capacity_exhausted",
+            "service_unavailable_exception",
             "insufficient_system_resource",
         ],
     ),
@@ -103,6 +122,27 @@ const SURELY: &[(Class, &[&str])] = &[
             "mismatched_organization",
             "ip_not_authorized",
             "unsupported_country_region_territory",
+            "api_key_service_blocked",
+            "api_key_http_referrer_blocked",
+            "api_key_ip_address_blocked",
+            "access_token_expired",
+            "access_token_scope_insufficient",
+            "account_state_invalid",
+            "service_disabled",
+            "consumer_invalid",
+            "iam_permission_denied",
+            "access_denied_exception",
+            "unrecognized_client_exception",
+            "expired_token_exception",
+            "expired_token",
+            "invalid_signature_exception",
+            "incomplete_signature",
+            "incomplete_signature_exception",
+            "missing_authentication_token",
+            "missing_authentication_token_exception",
+            "invalid_client_token_id",
+            "not_authorized",
+            "opt_in_required",
         ],
     ),
     (
@@ -115,6 +155,7 @@ const SURELY: &[(Class, &[&str])] = &[
             "unknown_model",
             "no_such_model",
             "invalid_model",
+            "resource_not_found_exception",
         ],
     ),
     (
@@ -137,6 +178,8 @@ const SURELY: &[(Class, &[&str])] = &[
             "data_inspection_failed",
         ],
     ),
+    // Bedrock: the model behind it failed; the status is that of a failed dependency.
+    (Class::Transient, &["model_error_exception", "model_stream_error_exception"]),
     // A model's failure that comes as a 400.
     (Class::Soft(SoftKind::ToolCall), &["tool_use_failed"]),
     (Class::Soft(SoftKind::Malformed), &["json_validate_failed"]),
@@ -174,12 +217,16 @@ const BROADLY: &[(Class, &[&str])] = &[
             "bad_request",
             "bad_request_error",
             "validation_error",
+            "validation_exception",
             "failed_precondition",
             "out_of_range",
         ],
     ),
     (Class::ModelNotFound, &["not_found", "not_found_error"]),
-    (Class::Timeout(Limit::Total), &["timeout", "timeout_error", "request_timeout", "deadline_exceeded"]),
+    (
+        Class::Timeout(Limit::Total),
+        &["timeout", "timeout_error", "request_timeout", "deadline_exceeded", "model_timeout_exception"],
+    ),
     (
         Class::Transient,
         &[
@@ -192,6 +239,9 @@ const BROADLY: &[(Class, &[&str])] = &[
             "upstream_error",
             "provider_error",
             "unknown_error",
+            "internal_server_exception",
+            "internal_failure",
+            "internal_failure_exception",
         ],
     ),
 ];

@@ -46,6 +46,11 @@ pub(super) fn of_rate_limit(message: &str) -> Option<Class> {
     }
 }
 
+/// Whether a limit is one by the day or by the month.
+pub(super) fn is_long_limit(message: &str) -> bool {
+    any(&lower(message), LONG_LIMIT)
+}
+
 /// Whether a rate limit is one that this very request can never pass.
 pub(super) fn never_fits(message: &str) -> bool {
     lower(message).lines().any(|line| line.starts_with("request too large"))
@@ -98,7 +103,7 @@ const QUOTA: &[&str] = &[
 
 /// Limits that a call cannot wait for.
 const LONG_LIMIT: &[&str] =
-    &["per-day", "per day", "daily limit", "daily quota", "per month", "monthly limit"];
+    &["per-day", "per day", "daily limit", "daily quota", "weekly usage limit", "per month", "monthly limit"];
 
 const OVERLOADED: &[&str] = &[
     "overloaded",
@@ -120,6 +125,9 @@ const MODEL: &[&str] = &[
     "invalid model id",
     "unknown model",
     "no such model",
+    // Bedrock.
+    "provided model identifier is invalid",
+    "with on-demand throughput isn",
     "model not found",
     "model_not_found",
     "model not exist",

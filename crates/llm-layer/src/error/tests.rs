@@ -211,3 +211,81 @@ fn rate_limit_headers_inside_a_body_are_advice() {
     let text = r#"{"error":{"code":"429","message":"Please retry after 26 seconds."}}"#;
     assert_eq!(verdict(429, text).retry_after(), None);
 }
+
+/// An error of Google's with these details.
+fn of_google(message: &str, details: &str) -> String {
+    format!(
+        r#"{{"error":{{"code":429,"message":"{message}","status":"RESOURCE_EXHAUSTED","details":[{details}]}}}}"#
+    )
+}
+
+const SENTENCE: &str = "You exceeded your current quota, please check your plan and billing details.";
+const PER_DAY: &str = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[
+    {"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"250"}]}"#;
+const PER_MINUTE: &str = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[
+    {"quotaId":"GenerateContentInputTokensPerModelPerMinute-FreeTier","quotaValue":"250000"}]}"#;
+const RETRY: &str = r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.07s"}"#;
+
+#[test]
+fn googles_limit_by_the_day_is_quota_and_its_advice_to_wait_is_dropped() {
+    for body in [
+        of_google(SENTENCE, &format!("{PER_DAY},{RETRY}")),
+        of_google(SENTENCE, &format!("{PER_MINUTE},{PER_DAY},{RETRY}")),
+        of_google(
+            &format!(r"{SENTENCE}\n* Quota exceeded for metric: x, limit: 0, model: gemini-2.5-pro"),
+            RETRY,
+        ),
+        of_google(SENTENCE, r#"{"violations":[{"quotaId":"x","quotaValue":"0"}]}"#),
+        // As its OpenAI-compatible endpoint wraps it, and as a gateway passes it on inside a message.
+        format!("[{}]", of_google(SENTENCE, &format!("{PER_DAY},{RETRY}"))),
+        format!(
+            r#"{{"error":{{"message":{}}}}}"#,
+            serde_json::to_string(&of_google(SENTENCE, PER_DAY)).unwrap()
+        ),
+    ] {
+        let verdict = verdict(429, &body);
+        assert_eq!((verdict.class(), verdict.hint()), (Class::Quota, Hint::Fallback), "{body}");
+        assert_eq!(verdict.retry_after(), None, "{body}");
+    }
+}
+
+#[test]
+fn googles_limit_by_the_minute_is_a_rate_limit_with_the_delay_that_it_names() {
+    for (details, wait) in [
+        (format!("{PER_MINUTE},{RETRY}"), Some(34_070)),
+        (r#"{"retryDelay":"900ms"}"#.to_owned(), Some(900)),
+        (PER_MINUTE.to_owned(), None),
+        (r#"{"retryDelay":"0s"}"#.to_owned(), None),
+        (r#"{"retryDelay":"soon"}"#.to_owned(), None),
+    ] {
+        let verdict = verdict(429, &of_google(SENTENCE, &details));
+        assert_eq!(verdict.class(), Class::RateLimited, "{details}");
+        assert_eq!(verdict.retry_after(), wait.map(Duration::from_millis), "{details}");
+    }
+}
+
+#[test]
+fn the_reasons_of_googles_errors_decide_over_their_status() {
+    let of = |status: u16, name: &str, reason: &str| {
+        let body = format!(
+            r#"{{"error":{{"code":{status},"message":"x","status":"{name}","details":[{{"reason":"{reason}"}}]}}}}"#
+        );
+        let verdict = verdict(status, &body);
+        (verdict.class(), verdict.hint())
+    };
+    assert_eq!(of(400, "INVALID_ARGUMENT", "API_KEY_INVALID"), (Class::Auth, Hint::Fallback));
+    assert_eq!(of(403, "PERMISSION_DENIED", "SERVICE_DISABLED"), (Class::Auth, Hint::Fallback));
+    assert_eq!(of(403, "PERMISSION_DENIED", "BILLING_DISABLED"), (Class::Quota, Hint::Fallback));
+    assert_eq!(of(429, "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED"), (Class::RateLimited, Hint::After));
+    // One model is full: another is asked at once.
+    assert_eq!(of(503, "UNAVAILABLE", "MODEL_CAPACITY_EXHAUSTED"), (Class::Overloaded, Hint::Fallback));
+}
+
+#[test]
+fn a_limit_of_zero_counts_only_where_a_limit_was_met() {
+    // V-A4
+    assert_eq!(class(400, r#"{"error":{"message":"bad value, limit: 0","code":400}}"#), Class::Invalid);
+    assert_eq!(class(503, r#"{"error":{"message":"limit: 0","status":"UNAVAILABLE"}}"#), Class::Overloaded);
+    assert_eq!(class(429, r#"{"error":{"message":"limit: 0"}}"#), Class::Quota);
+    assert_eq!(class(429, r#"{"error":{"message":"limit: 05"}}"#), Class::RateLimited);
+}

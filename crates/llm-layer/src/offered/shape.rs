@@ -40,10 +40,15 @@ pub(super) fn read(text: &str) -> Option<Shape<'_>> {
 
 impl Shape<'_> {
     pub(super) fn offered(&self, provider: Provider, endpoint: Endpoint) -> Offered {
+        let chat = self.chat(provider);
         Offered {
-            chat: self.chat(provider),
+            chat,
             tools: self.tools(provider),
-            stream: endpoint.streams.or(self.stream).unwrap_or(false),
+            // Ollama streams unless it is told not to.
+            stream: endpoint
+                .streams
+                .or(self.stream)
+                .unwrap_or_else(|| provider == Provider::Ollama && chat == Some(true)),
             json: self.json,
             max_tokens: self.max_tokens,
         }
@@ -55,8 +60,8 @@ impl Shape<'_> {
         if self.messages || self.contents || self.input && provider == Provider::OpenAiResponses {
             Some(true)
         } else if self.prompt {
-            // Of a `prompt` alone pictures are made too.
-            None
+            // Of a `prompt` alone pictures are made too, but not here.
+            (provider == Provider::Ollama).then_some(true)
         } else {
             Some(false)
         }

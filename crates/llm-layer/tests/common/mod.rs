@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod aws;
+pub(crate) mod native;
+
 use std::path::Path;
 
 use bytes::Bytes;

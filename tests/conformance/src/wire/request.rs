@@ -20,6 +20,9 @@ enum Dialect {
     Chat,
     Responses,
     Anthropic,
+    Gemini,
+    Bedrock,
+    Ollama,
 }
 
 #[derive(Debug)]
@@ -40,11 +43,19 @@ impl Asked {
         let (dialect, provider) = match (provider, api) {
             ("openai", "responses" | "responses-stream") => (Dialect::Responses, Provider::OpenAiResponses),
             ("anthropic", _) => (Dialect::Anthropic, Provider::Anthropic),
+            ("gemini", _) => (Dialect::Gemini, Provider::Gemini),
+            ("bedrock", _) => (Dialect::Bedrock, Provider::Bedrock),
+            ("ollama", "native-chat" | "native-chat-stream") => (Dialect::Ollama, Provider::Ollama),
             (_, "chat" | "chat-stream" | "error") => (Dialect::Chat, Provider::OpenAiCompatible),
             _ => return Err(format!("row: no dialect for {provider} {api}")),
         };
         let precondition = fields.need("precondition", |value| precondition(value.as_str()?))?;
-        Ok(Self { provider, dialect, streams: api.ends_with("-stream"), precondition })
+        Ok(Self {
+            provider,
+            dialect,
+            streams: api.ends_with("-stream") || api.starts_with("stream"),
+            precondition,
+        })
     }
 
     /// The request; `None` where nothing is known of it.
@@ -55,19 +66,34 @@ impl Asked {
                 json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "?"}]})
             }
             Dialect::Responses => json!({"model": "m", "input": "?"}),
+            Dialect::Gemini => json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}]}),
+            Dialect::Bedrock => json!({"messages": [{"role": "user", "content": [{"text": "?"}]}]}),
+            Dialect::Ollama => json!({"model": "m", "messages": [{"role": "user", "content": "?"}]}),
         };
         match &self.precondition {
             Precondition::None => return None,
             Precondition::Validation => {}
             Precondition::Json => self.ask_for_json(&mut body),
             Precondition::Tools(tools) => {
-                body["tools"] = tools.iter().map(|(name, names)| self.tool(name, names.as_deref())).collect();
+                let tools: Value =
+                    tools.iter().map(|(name, names)| self.tool(name, names.as_deref())).collect();
+                match self.dialect {
+                    Dialect::Gemini => body["tools"] = json!([{"functionDeclarations": tools}]),
+                    Dialect::Bedrock => body["toolConfig"] = json!({"tools": tools}),
+                    _ => body["tools"] = tools,
+                }
             }
         }
-        if self.streams {
-            body["stream"] = true.into();
+        // Of those that say it in the body and not in the path.
+        if !matches!(self.dialect, Dialect::Gemini | Dialect::Bedrock) {
+            body["stream"] = self.streams.into();
         }
         let path = match self.dialect {
+            Dialect::Gemini if self.streams => "/v1beta/models/m:streamGenerateContent",
+            Dialect::Gemini => "/v1beta/models/m:generateContent",
+            Dialect::Bedrock if self.streams => "/model/m/converse-stream",
+            Dialect::Bedrock => "/model/m/converse",
+            Dialect::Ollama => "/api/chat",
             Dialect::Chat => "/v1/chat/completions",
             Dialect::Responses => "/v1/responses",
             Dialect::Anthropic => "/v1/messages",
@@ -82,7 +108,11 @@ impl Asked {
             names.into_iter().map(|name| (name, json!({"type": "string"}))).collect();
         let schema = json!({"type": "object", "properties": properties});
         match self.dialect {
-            Dialect::Chat => json!({"type": "function", "function": {"name": name, "parameters": schema}}),
+            Dialect::Chat | Dialect::Ollama => {
+                json!({"type": "function", "function": {"name": name, "parameters": schema}})
+            }
+            Dialect::Gemini => json!({"name": name, "parameters": schema}),
+            Dialect::Bedrock => json!({"toolSpec": {"name": name, "inputSchema": {"json": schema}}}),
             Dialect::Responses => json!({"type": "function", "name": name, "parameters": schema}),
             Dialect::Anthropic => json!({"name": name, "input_schema": schema}),
         }
@@ -93,6 +123,10 @@ impl Asked {
             Dialect::Chat => ("response_format", json!({"type": "json_object"})),
             Dialect::Responses => ("text", json!({"format": {"type": "json_object"}})),
             Dialect::Anthropic => ("output_config", json!({"format": {"type": "json_schema", "schema": {}}})),
+            Dialect::Gemini => ("generationConfig", json!({"responseMimeType": "application/json"})),
+            Dialect::Ollama => ("format", json!("json")),
+            // Converse has no such thing.
+            Dialect::Bedrock => return,
         };
         body[field] = value;
     }
