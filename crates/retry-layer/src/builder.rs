@@ -144,7 +144,9 @@ impl<C, R> RetryBuilder<C, R> {
     /// Whether advice that one call gets holds back the layer's other calls to the same target: those that begin meanwhile
     /// wait as the one does that was told, and fail at once, with the class and the rest of the advice, where it is longer
     /// than [`max_advice`](Self::max_advice) or their deadline. Only failures for want of room mean all calls
-    /// ([`Class::RateLimited`], [`Class::Overloaded`]), and for at most `max_advice`. Default yes; set `false` where one layer
+    /// ([`Class::RateLimited`], [`Class::Overloaded`]), and for at most `max_advice`. Inside a fallback's route they wait for
+    /// less than 5 s only, so that the next route is taken; and advice that opens a circuit further in is left to that, which
+    /// refuses at once. Default yes; set `false` where one layer
     /// serves many credentials that have limits of their own.
     pub const fn share_advice(mut self, share: bool) -> Self {
         self.policy.share_advice = share;

@@ -317,10 +317,13 @@ where
         Ok((request, delay))
     }
 
-    /// Lets the layer's other calls to the target know what it asks for.
+    /// Lets the layer's other calls to the target know what it asks for, unless a circuit further in acts on it.
     fn share(&mut self, verdict: &Verdict) {
-        if let Some(hold) = self.shared.policy.hold(verdict) {
-            let target = self.target();
+        let Some(hold) = self.shared.policy.hold(verdict) else { return };
+        let target = self.target();
+        if Call::has_opened() {
+            self.shared.holds.guard(target, verdict.retry_after().unwrap_or_default());
+        } else {
             events::held(target.as_deref(), verdict, hold.until.saturating_duration_since(Instant::now()));
             self.shared.holds.learn(target, hold);
         }

@@ -38,7 +38,14 @@ pub(crate) struct Hold {
 }
 
 #[derive(Default)]
-struct Slot(Mutex<Option<Hold>>);
+struct Slot(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    hold: Option<Hold>,
+    /// Advice as long as this, or longer, a circuit further in acts on, and refuses faster than we hold.
+    guarded_from: Option<Duration>,
+}
 
 impl Holds {
     pub(crate) fn new() -> Self {
@@ -60,26 +67,44 @@ impl Holds {
             return None;
         }
         let slot = self.targets.get(target.unwrap_or_default())?;
-        slot.with(|hold| hold.filter(|hold| now < hold.until))
+        slot.with(|known| known.hold.filter(|hold| now < hold.until))
     }
 
     /// Holds a target. Of two holds the longer counts.
     pub(crate) fn learn(&self, target: Option<Arc<str>>, new: Hold) {
-        let Ok(slot) = self.targets.get_or_insert_with(target.unwrap_or_default(), Slot::default) else {
-            return;
-        };
-        let until = slot.with(|hold| {
-            let old = hold.unwrap_or(new);
+        let Some(slot) = self.slot(target) else { return };
+        let until = slot.with(|known| {
+            let advice = new.verdict.retry_after();
+            if known.guarded_from.is_some_and(|from| advice >= Some(from)) {
+                return None;
+            }
+            let old = known.hold.unwrap_or(new);
             let longer = Hold {
                 verdict: new.verdict,
                 until: old.until.max(new.until),
                 advised: old.advised.max(new.advised),
                 spread: if old.until > new.until { old.spread } else { new.spread },
             };
-            *hold = Some(longer);
-            longer.until
+            known.hold = Some(longer);
+            Some(longer.until)
         });
-        self.last.fetch_max(self.nanos(until), Relaxed);
+        if let Some(until) = until {
+            self.last.fetch_max(self.nanos(until), Relaxed);
+        }
+    }
+
+    /// Such advice opens a circuit further in, which looks after the target better: it refuses at once, and tries with a
+    /// probe.
+    pub(crate) fn guard(&self, target: Option<Arc<str>>, advice: Duration) {
+        let Some(slot) = self.slot(target) else { return };
+        slot.with(|known| {
+            known.guarded_from = Some(known.guarded_from.map_or(advice, |from| from.min(advice)));
+            known.hold = known.hold.filter(|hold| hold.verdict.retry_after() < known.guarded_from);
+        });
+    }
+
+    fn slot(&self, target: Option<Arc<str>>) -> Option<Arc<Slot>> {
+        self.targets.get_or_insert_with(target.unwrap_or_default(), Slot::default).ok()
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -88,7 +113,7 @@ impl Holds {
 }
 
 impl Slot {
-    fn with<T>(&self, f: impl FnOnce(&mut Option<Hold>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -109,7 +134,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn hold(now: Instant, time: Duration) -> Hold {
-        let (verdict, until) = (Verdict::of(Class::RateLimited), now + time);
+        let (verdict, until) = (Verdict::of(Class::RateLimited).with_retry_after(time), now + time);
         Hold { verdict, until, advised: until, spread: time / 10 }
     }
 
@@ -133,7 +158,20 @@ mod tests {
         for seconds in [3, 9, 1] {
             holds.learn(None, hold(now, SECOND * seconds));
         }
-        assert_eq!(holds.find(None, now + SECOND * 8), Some(hold(now, SECOND * 9)));
+        let longest = Hold { verdict: hold(now, SECOND).verdict, ..hold(now, SECOND * 9) };
+        assert_eq!(holds.find(None, now + SECOND * 8), Some(longest));
+    }
+
+    #[test]
+    fn what_a_circuit_acts_on_is_left_to_it() {
+        let (holds, now) = (Holds::new(), Instant::now());
+        holds.learn(None, hold(now, SECOND * 9));
+        holds.guard(None, SECOND * 9);
+        assert_eq!(holds.find(None, now), None);
+        holds.learn(None, hold(now, SECOND * 10));
+        assert_eq!(holds.find(None, now), None);
+        holds.learn(None, hold(now, SECOND * 2));
+        assert_eq!(holds.find(None, now), Some(hold(now, SECOND * 2)));
     }
 
     #[test]

@@ -2,13 +2,16 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use failsoft_core::{Backoff, Blame, Class, Fault, Limit, Next, Verdict, backoff::Rng};
+use failsoft_core::{Backoff, Blame, Call, Class, Fault, Limit, Mark, Next, Verdict, backoff::Rng};
 use tokio::time::Instant;
 
 use crate::{RetryBudget, holds::Hold, keys::Keys};
 
 /// The crate's name in faults and trails.
 pub(crate) const LAYER: &str = "retry-layer";
+
+/// From so long on, advice is a reason to take another route: there a breaker opens its circuit for it, too.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything about a [`RetryLayer`](crate::RetryLayer) that does not depend on the types of the service.
 #[derive(Clone)]
@@ -80,6 +83,10 @@ impl Policy {
     pub(crate) fn held(&self, hold: &Hold, held: Duration, now: Instant) -> Result<Duration, Next> {
         let advised = hold.advised.saturating_duration_since(now);
         if held.saturating_add(advised) > self.max_advice {
+            return Err(Next::AdviceTooLong);
+        }
+        // In a fallback's route the next one serves better than patience, unless there is none.
+        if advised >= PATIENCE && Call::is_routed() && !Call::is_marked(Mark::LastResort) {
             return Err(Next::AdviceTooLong);
         }
         Ok(self.later(hold.until.saturating_duration_since(now), hold.spread))
