@@ -36,7 +36,7 @@ pub(crate) fn transition(circuit: Option<&str>, transition: &Transition) {
     if *to == State::Open { tell!(warn) } else { tell!(info) }
 }
 
-/// How a call ended; plain successes through a healthy circuit are not told one by one.
+/// How a call ended; plain successes are not told one by one.
 #[inline]
 pub(crate) fn outcome(circuit: Option<&str>, class: Class, outcome: Outcome, slow: bool) {
     // looked at here, so that the rest is out of the way of those who do not listen

@@ -172,7 +172,9 @@ impl Shared {
             permit.is_probe().then(|| events::probe_result(outcome, slow, engine.is_current(&permit)));
         let changes = engine.settle_at(permit, outcome, slow, || self.nanos_now(now));
         if !class.is_denied() {
-            events::outcome(self.name(), class, outcome, slow);
+            if outcome != Outcome::Success || slow {
+                events::outcome(self.name(), class, outcome, slow);
+            }
             self.meters.outcome(self, class, outcome, slow);
         }
         if let Some(result) = probe {
