@@ -122,6 +122,7 @@ where
 {
     type Output = Result<K::Out, BoxError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let shared = &**this.shared;

@@ -53,6 +53,7 @@ where
         Poll::Ready(Ok(()))
     }
 
+    #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
         ResponseFuture::new(self.first.clone(), request, Arc::clone(&self.shared))
     }

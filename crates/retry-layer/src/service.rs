@@ -50,6 +50,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
         // The clone stays here: the one that is ready goes with the call.
         let clone = self.inner.clone();

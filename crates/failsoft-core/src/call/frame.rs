@@ -1,6 +1,6 @@
 //! What is current on a thread, and the scopes that are not calls yet.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::Call;
 
@@ -42,12 +42,13 @@ impl Deferred {
     }
 
     /// Makes this the current scope while `f` runs.
+    #[inline]
     pub fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
         if let Some(call) = &self.call {
             return call.enter(f);
         }
-        let (routing, cap) = (self.routing, self.cap);
-        let _entered = with_frame(|frame| frame.defer(routing, cap)).map(|()| EnteredDeferred(self));
+        PENDING.set(PENDING.get().with(self.routing, self.cap));
+        let _entered = EnteredDeferred(self);
         f()
     }
 
@@ -58,62 +59,73 @@ impl Deferred {
     }
 }
 
-/// What is current on a thread: a call, and how many deferred scopes lie inside it that nothing was recorded in.
+/// What is current on a thread, beside the scopes that are pending inside it.
 pub(super) struct Frame {
     pub(super) call: Option<Call>,
-    pending: u32,
-    /// Which of the pending scopes, counted from 1, is the outermost that a fallback opened; 0 for none.
+}
+
+/// The deferred scopes inside the current call that nothing was recorded in. Apart from it, because every call through a
+/// retry or a fallback enters some: this has nothing to drop, so it costs a thread no more than a variable.
+#[derive(Clone, Copy)]
+struct Pending {
+    count: u32,
+    /// Which of them, counted from 1, is the outermost that a fallback opened; 0 for none.
     routed: u32,
-    /// The caps of the pending scopes, the outermost in the lowest byte.
+    /// Their caps, the outermost in the lowest byte.
     caps: u64,
 }
 
 thread_local! {
-    static FRAME: RefCell<Frame> = const { RefCell::new(Frame::new(None)) };
+    static FRAME: RefCell<Frame> = const { RefCell::new(Frame { call: None }) };
+    static PENDING: Cell<Pending> = const { Cell::new(Pending::NONE) };
 }
 
 /// `None` only while the thread ends, when what is dropped late finds nothing current instead of panicking.
+#[inline]
 pub(super) fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
     FRAME.try_with(|frame| frame.try_borrow_mut().ok().map(|mut frame| f(&mut frame))).ok().flatten()
 }
 
-impl Frame {
-    const fn new(call: Option<Call>) -> Self {
-        Self { call, pending: 0, routed: 0, caps: 0 }
-    }
+impl Pending {
+    const NONE: Self = Self { count: 0, routed: 0, caps: 0 };
 
+    /// One scope more, the innermost.
     #[inline]
-    pub(super) fn is_routed(&self) -> bool {
-        self.routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
-    }
-
-    #[inline]
-    fn defer(&mut self, routing: bool, cap: Cap) {
-        if self.pending < CAPS {
-            self.caps |= u64::from(cap) << (self.pending * Cap::BITS);
+    const fn with(mut self, routing: bool, cap: Cap) -> Self {
+        if self.count < CAPS {
+            self.caps |= (cap as u64) << (self.count * Cap::BITS);
         }
-        self.pending += 1;
+        self.count += 1;
         if routing && self.routed == 0 {
-            self.routed = self.pending;
+            self.routed = self.count;
         }
+        self
     }
 
+    /// Without the innermost one; there is one.
     #[inline]
-    fn forget_deferred(&mut self) {
-        self.pending -= 1;
-        if self.pending < CAPS {
-            self.caps &= !(u64::from(Cap::MAX) << (self.pending * Cap::BITS));
+    const fn without(mut self) -> Self {
+        self.count -= 1;
+        if self.count < CAPS {
+            self.caps &= !((Cap::MAX as u64) << (self.count * Cap::BITS));
         }
-        if self.routed > self.pending {
+        if self.routed > self.count {
             self.routed = 0;
         }
+        self
+    }
+}
+
+impl Frame {
+    #[inline]
+    pub(super) fn is_routed(&self) -> bool {
+        PENDING.get().routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
     }
 
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
-        let routed = std::mem::take(&mut self.routed);
-        let mut caps = std::mem::take(&mut self.caps);
-        for position in 1..=std::mem::take(&mut self.pending) {
+        let Pending { count, routed, mut caps } = PENDING.replace(Pending::NONE);
+        for position in 1..=count {
             let max_retries = (caps as Cap).checked_sub(1).map(u32::from);
             caps >>= Cap::BITS;
             self.call = Some(Call::child(self.call.take(), max_retries, position == routed));
@@ -122,18 +134,20 @@ impl Frame {
     }
 }
 
-/// Restores the frame that was current before, also when the closure panics.
-pub(super) struct Entered(Option<Frame>);
+/// Restores what was current before, also when the closure panics.
+pub(super) struct Entered(Option<(Frame, Pending)>);
 
 impl Entered {
     pub(super) fn new(call: Option<Call>) -> Self {
-        Self(with_frame(|frame| std::mem::replace(frame, Frame::new(call))))
+        let outer = with_frame(|frame| std::mem::replace(frame, Frame { call }));
+        Self(outer.map(|frame| (frame, PENDING.replace(Pending::NONE))))
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(outer) = self.0.take() {
+        if let Some((outer, pending)) = self.0.take() {
+            PENDING.set(pending);
             // Given out of the closure before it drops, so that the frame is not borrowed meanwhile.
             drop(with_frame(|frame| std::mem::replace(frame, outer)));
         }
@@ -143,17 +157,27 @@ impl Drop for Entered {
 /// Takes the call that the scope has become while it was entered, also when the closure panics.
 struct EnteredDeferred<'a>(&'a mut Deferred);
 
-impl Drop for EnteredDeferred<'_> {
-    #[inline]
-    fn drop(&mut self) {
+impl EnteredDeferred<'_> {
+    #[cold]
+    fn take_call(&mut self) {
         let this = &mut self.0.call;
         with_frame(|frame| {
-            if frame.pending > 0 {
-                frame.forget_deferred();
-            } else if let Some(call) = frame.call.take() {
+            if let Some(call) = frame.call.take() {
                 frame.call.clone_from(&call.0.parent);
                 *this = Some(call);
             }
         });
+    }
+}
+
+impl Drop for EnteredDeferred<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let pending = PENDING.get();
+        if pending.count > 0 {
+            PENDING.set(pending.without());
+        } else {
+            self.take_call();
+        }
     }
 }
