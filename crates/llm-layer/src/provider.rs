@@ -50,8 +50,15 @@ pub enum Provider {
 
 impl Provider {
     /// Every one.
-    pub const ALL: &'static [Self] =
-        &[Self::Auto, Self::OpenAiCompatible, Self::OpenAiResponses, Self::Anthropic];
+    pub const ALL: &'static [Self] = &[
+        Self::Auto,
+        Self::OpenAiCompatible,
+        Self::OpenAiResponses,
+        Self::Anthropic,
+        Self::Gemini,
+        Self::Bedrock,
+        Self::Ollama,
+    ];
 
     /// What a whole body means, together with its status and headers: verdict, report, usage, finish reason, text and
     /// tool calls.
@@ -167,8 +174,11 @@ mod tests {
             Provider::OpenAiCompatible => 1,
             Provider::OpenAiResponses => 2,
             Provider::Anthropic => 3,
+            Provider::Gemini => 4,
+            Provider::Bedrock => 5,
+            Provider::Ollama => 6,
         };
         let places: Vec<usize> = Provider::ALL.iter().map(|provider| place(*provider)).collect();
-        assert_eq!(places, [0, 1, 2, 3]);
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6]);
     }
 }

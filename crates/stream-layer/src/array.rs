@@ -129,7 +129,7 @@ impl ArrayElements<'_> {
             let (byte, rest) = self.rest.split_first()?;
             framer.place = match (framer.place, byte) {
                 (Place::Failed | Place::After, _) => return None,
-                (place, b' ' | b'\t' | b'\r' | b'\n') => place,
+                (place, byte) if byte.is_ascii_whitespace() => place,
                 (Place::Before, b'[') => Place::Between,
                 (Place::Between, b',') => Place::Between,
                 (Place::Between, b']') => Place::After,
@@ -186,7 +186,8 @@ impl Nesting {
                 match byte {
                     b'"' => self.in_string = true,
                     b'{' | b'[' => self.depth += 1,
-                    b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => return Some(at),
+                    b'}' | b']' | b',' if self.depth == 0 => return Some(at),
+                    blank if self.depth == 0 && blank.is_ascii_whitespace() => return Some(at),
                     b'}' | b']' => {
                         self.depth -= 1;
                         if self.depth == 0 {

@@ -43,6 +43,7 @@ fn braces_and_quotes_inside_strings_end_nothing() {
 fn what_google_puts_between_elements_is_none() {
     assert_eq!(elements("\r\n[{\"a\":1}\n,\r\n{\"a\":2}\n]\n"), ["{\"a\":1}", "{\"a\":2}"]);
     assert_eq!(elements("[]"), [""; 0]);
+    assert_eq!(elements("\u{c}[\u{c}1\u{c}]"), ["1"], "every blank is one");
     assert_eq!(elements("[1,\"a]\",null,[2,3],-4.5]"), ["1", "\"a]\"", "null", "[2,3]", "-4.5"]);
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 /// Bytes, mostly of the kind that these formats are made of.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
-    const WORDS: [&str; 30] = [
+    const WORDS: [&str; 34] = [
         "data:",
         "data: ",
         "event: ",
@@ -30,6 +30,10 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"c\"}}",
         "{\"type\":\"response.output_text.delta\",\"delta\":\"d\"}",
         "\"usage\":{\"prompt_tokens\":3}",
+        "{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"e\"}]}}]}",
+        "{\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":3}}",
+        "{\"contentBlockDelta\":{\"delta\":{\"text\":\"f\"}}}",
+        "{\"message\":{\"content\":\"g\"},\"done\":false}",
         "12",
         "1e3",
         "-1",
