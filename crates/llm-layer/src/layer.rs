@@ -85,6 +85,9 @@ pub struct LlmLayerBuilder {
 struct Timing {
     first_content: Option<Option<Duration>>,
     idle: Option<Option<Duration>>,
+    soft_first_content: Option<Option<Duration>>,
+    soft_idle: Option<Option<Duration>>,
+    cold_grace: Option<f64>,
     total: Option<Option<Duration>>,
     hold: Option<Hold>,
     beyond: Option<Beyond>,
@@ -143,6 +146,29 @@ impl LlmLayerBuilder {
     /// end a silence; keepalives do not. `None` is no limit. Default: 30 s.
     pub fn idle(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.timing.idle = Some(limit.into());
+        self
+    }
+
+    /// A soft limit on the time to the first content: a later one is told in
+    /// [`Facts::slow`](failsoft_core::Facts::slow), and is no failure. `None` is no limit; 4 s by default, for requests
+    /// that ask for a stream. Must be below [`first_content`](Self::first_content).
+    pub fn soft_first_content(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.timing.soft_first_content = Some(limit.into());
+        self
+    }
+
+    /// A soft limit on the silence of the target after its first content, told in the same way. `None` is no limit; 0.5 s
+    /// by default. Must be below [`idle`](Self::idle).
+    pub fn soft_idle(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.timing.soft_idle = Some(limit.into());
+        self
+    }
+
+    /// How many times the time for the first content a call has on a route that took over from another: its prompt cache is
+    /// cold. From 1 to 100; 2 by default. Such calls are marked [`Mark::Cold`](failsoft_core::Mark::Cold), by
+    /// fallback-layer.
+    pub const fn cold_grace(mut self, factor: f64) -> Self {
+        self.timing.cold_grace = Some(factor);
         self
     }
 
@@ -209,6 +235,15 @@ impl Timing {
         if let Some(limit) = self.first_content {
             stream = stream.first_content(limit);
         }
+        if let Some(limit) = self.soft_first_content {
+            stream = stream.soft_first_content(limit);
+        }
+        if let Some(limit) = self.soft_idle {
+            stream = stream.soft_idle(limit);
+        }
+        if let Some(factor) = self.cold_grace {
+            stream = stream.cold_grace(factor);
+        }
         if let Some(limit) = self.idle {
             stream = stream.idle(limit);
         }
@@ -239,6 +274,13 @@ mod tests {
             assert_eq!(LlmLayer::builder().name(blank).build().unwrap_err().field(), "name");
         }
         let err = LlmLayer::builder().idle(Duration::ZERO).build().unwrap_err();
+        for (field, built) in [
+            ("soft_first_content", LlmLayer::builder().soft_first_content(Duration::from_secs(10)).build()),
+            ("soft_idle", LlmLayer::builder().soft_idle(Duration::ZERO).build()),
+            ("cold_grace", LlmLayer::builder().cold_grace(0.5).build()),
+        ] {
+            assert_eq!(built.unwrap_err().field(), field);
+        }
         assert_eq!((err.builder(), err.field()), ("LlmLayer", "idle"));
         assert_eq!(LlmLayer::builder().beyond(Beyond::Fail).build().unwrap_err().field(), "beyond");
         assert!(LlmLayer::builder().hold_to_end(1).beyond(Beyond::Fail).idle(None).build().is_ok());

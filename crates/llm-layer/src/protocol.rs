@@ -80,6 +80,13 @@ impl Reader for LlmReader {
         limits
     }
 
+    /// A stream has the limits of one, also where the request, whose body may not be in memory, did not show that it asks
+    /// for it.
+    fn limits_of_answer(&self, head: &Parts, limits: Limits) -> Limits {
+        let is_stream = shape_of(head, &self.offered, self.config.max_body) == Shape::Events;
+        if is_stream { limits } else { self.limits(limits) }
+    }
+
     fn head(self, parts: &mut Parts, until: Until) -> Mode<LlmDecoder> {
         let Self { config, provider, offered, mut slot } = self;
         if let Some(slot) = slot.as_mut().filter(|_| is_turned_down(parts.status)) {
