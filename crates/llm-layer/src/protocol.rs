@@ -83,7 +83,8 @@ impl Reader for LlmReader {
     /// A stream has the limits of one, also where the request, whose body may not be in memory, did not show that it asks
     /// for it.
     fn limits_of_answer(&self, head: &Parts, limits: Limits) -> Limits {
-        let is_stream = shape_of(head, &self.offered, self.config.max_body) == Shape::Events;
+        let shape = shape_of(head, self.provider, &self.offered, self.config.max_body);
+        let is_stream = matches!(shape, Shape::Events(_));
         if is_stream { limits } else { self.limits(limits) }
     }
 
