@@ -49,8 +49,13 @@
 //!
 //! # Dialects
 //!
+//! [`Provider::Auto`], the default, recognises which one it is for each call.
+//!
 //! | [`Provider`] | streams as | ends with |
 //! |---|---|---|
+//! | `OpenAiCompatible` | server-sent events | `[DONE]`, or the body after every choice's finish reason |
+//! | `OpenAiResponses` | server-sent events | `response.completed`, `response.incomplete`: both repeat the whole answer, and that is judged |
+//! | `Anthropic` | server-sent events | `message_stop`; a stream that ends before it was cut, also after its stop reason |
 //! | `Gemini` | server-sent events; one JSON array | `]`, or the body after every candidate's finish reason, of which old versions of the API send one with every chunk |
 //! | `Bedrock` | `application/vnd.amazon.eventstream` | `metadata` after `messageStop`, or the body after that |
 //! | `Ollama` | lines of JSON, by default | `"done": true` |
@@ -59,6 +64,15 @@
 //!
 //! | found | class |
 //! |---|---|
+//! | Responses: `response.failed`, an `error` event | that of the error, else transient |
+//! | Responses: all tokens of `max_output_tokens` used for nothing, though `completed` | soft: truncated |
+//! | Responses: `queued`, `in_progress` | success, with a note: it is asked for again by its id |
+//! | Anthropic: an `error` event | that of its type: `overloaded_error` as a 529 has it |
+//! | Anthropic: `pause_turn` | success, to be [sent back](failsoft_core::Hint::Continue) |
+//! | Anthropic: `refusal` | refused; the finish reason tells it from a filter |
+//! | Anthropic: nothing at `end_turn` | soft: empty, and only a changed request is answered better |
+//! | Anthropic: a tool called without a fragment of arguments | they are `{}`, unless the tool is known to need some |
+//! | Anthropic: ``input length and `max_tokens` exceed context limit`` | context length; the report says how much is left for the answer |
 //! | Gemini: `promptFeedback.blockReason` and no candidate | refused |
 //! | Gemini: a limit by the day or of zero in a 429, whatever its `RetryInfo` says | quota |
 //! | Gemini: a limit by the minute | rate limited, with the `retryDelay` |
