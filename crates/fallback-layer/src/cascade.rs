@@ -25,6 +25,10 @@ pub(crate) struct Cascade<Res> {
     clock: Clock,
     /// Made when something is to be remembered: the way of a first route that answers stays short.
     past: Option<Box<Past<Res>>>,
+    /// The caller's, see [`order`](crate::order).
+    affinity: Option<u64>,
+    /// The route that was taken is in poor health, and is asked then.
+    waits_until: Option<Instant>,
     deferred: Deferred,
     /// The scope of a further attempt, or of a last resort.
     scope: Option<Call>,
@@ -81,7 +85,7 @@ struct Failure {
 }
 
 impl<Res> Cascade<Res> {
-    pub(crate) const fn new(repeatable: bool) -> Self {
+    pub(crate) const fn new(repeatable: bool, affinity: Option<u64>) -> Self {
         Self {
             open: RouteSet::NONE,
             current: 0,
@@ -90,6 +94,8 @@ impl<Res> Cascade<Res> {
             recording: false,
             clock: Clock { end: None, attempt: None },
             past: None,
+            affinity,
+            waits_until: None,
             deferred: Deferred::routing(),
             scope: None,
         }
@@ -129,7 +135,8 @@ impl<Res> Cascade<Res> {
         let free_only = self.recording && Call::is_marked(Mark::FreeOnly);
         self.open = plan.open(free_only);
         let nested = Call::is_routed();
-        if !nested && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
+        let plain = !nested && plan.standing.is_none();
+        if plain && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
             self.open.remove(0);
             self.tried = 1;
             return Ok(());
@@ -139,7 +146,8 @@ impl<Res> Cascade<Res> {
             Some(choice) => {
                 let left = self.open;
                 let before = left.iter().take_while(|&route| !choice.last_resort && route < choice.route);
-                for route in before {
+                // In another order than the given one, those before may just as well come after.
+                for route in before.filter(|&route| plan.standing.is_none() || plan.is_poor(route)) {
                     self.skip(route, Denier::Circuit);
                 }
                 self.start(plan, choice);
@@ -173,14 +181,37 @@ impl<Res> Cascade<Res> {
     /// The best of the eligible routes that no fallback around or inside has asked.
     fn take(&mut self, plan: &Plan, mut eligible: RouteSet) -> Option<Choice> {
         loop {
-            let choice = plan.choose(eligible)?;
+            let choice = plan.choose(eligible, self.affinity, Instant::now)?;
+            let until = match choice.wait {
+                Some(wait) => Some(self.may_wait(plan, wait)?),
+                None => None,
+            };
             eligible.remove(choice.route);
             self.open.remove(choice.route);
             if self.deferred.enter(|| plan.visit(choice.route)) {
+                self.waits_until = until;
                 return Some(choice);
             }
             self.skip(choice.route, Denier::Loop);
         }
+    }
+
+    /// When a wait ends, if that is before the end of the cascade.
+    fn may_wait(&mut self, plan: &Plan, wait: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let until = now.checked_add(wait)?;
+        self.end(plan, now).at.is_none_or(|end| until < end).then_some(until)
+    }
+
+    /// When the route that was taken is to be asked, where that is not at once.
+    pub(crate) const fn waits_until(&self) -> Option<Instant> {
+        self.waits_until
+    }
+
+    /// The wait for the route that was taken is over.
+    pub(crate) fn recovered(&mut self, plan: &Plan) {
+        self.waits_until = None;
+        self.open_scope(plan, plan.is_poor(self.current));
     }
 
     fn skip(&mut self, route: usize, denier: Denier) {
@@ -190,18 +221,25 @@ impl<Res> Cascade<Res> {
     fn start(&mut self, plan: &Plan, choice: Choice) {
         self.current = choice.route;
         self.tried = self.tried.saturating_add(1);
-        if choice.last_resort {
-            events::last_resort(plan.name(choice.route).map(|name| &**name));
+        self.clock.attempt = None;
+        self.scope = None;
+        if self.waits_until.is_none() {
+            self.open_scope(plan, choice.last_resort);
+        }
+    }
+
+    fn open_scope(&mut self, plan: &Plan, last_resort: bool) {
+        if last_resort {
+            events::last_resort(name(plan, self.current));
         }
         let mut options = Call::options();
-        if choice.last_resort {
+        if last_resort {
             options = options.mark(Mark::LastResort);
         }
         // It stands in for the first route: what that had in its caches is not in this one's.
-        if choice.route != 0 {
+        if self.tried > 1 || (self.current != 0 && plan.standing.is_none()) {
             options = options.mark(Mark::Cold);
         }
-        self.clock.attempt = None;
         if let Some(limit) = self.running(plan).limit {
             options = options.deadline(limit);
         }
@@ -289,6 +327,9 @@ impl<Res> Cascade<Res> {
         let end = self.end(plan, now).at;
         let took = self.clock.attempt.map(|run| now.saturating_duration_since(run.since));
         let (verdict, asked) = (failed.verdict, failed.asked);
+        if plan.standing.is_some() && speaks_against(&failed) {
+            plan.failed(route, self.affinity, now);
+        }
         self.keep(plan, failed, took);
         if to == To::Nowhere {
             return Err(Next::Final);
@@ -358,6 +399,12 @@ impl<Res> Cascade<Res> {
     /// A route answered.
     #[inline]
     pub(crate) fn answered(&mut self, plan: &Plan) {
+        if plan.standing.is_some() {
+            let now = Instant::now();
+            let took =
+                self.clock.attempt.map_or(Duration::ZERO, |run| now.saturating_duration_since(run.since));
+            plan.answered(self.current, self.affinity, took, now);
+        }
         if !self.recording && self.failures().is_empty() && !self.is_skipped() && self.scope.is_none() {
             return;
         }
@@ -478,6 +525,16 @@ impl Failure {
             }
         })
     }
+}
+
+/// Whether a failure is a reason to ask the route later than others: not what the request would have met anywhere,
+/// nor what the caller's own haste has made.
+fn speaks_against<Res>(failed: &Failed<Res>) -> bool {
+    let ours = matches!(
+        failed.row,
+        None | Some(Row::Invalid | Row::Refused | Row::ContextLength | Row::DeniedOtherwise)
+    );
+    !ours && failed.verdict.blame() != Blame::Caller
 }
 
 fn name(plan: &Plan, route: usize) -> Option<&str> {

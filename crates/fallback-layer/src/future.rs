@@ -9,7 +9,7 @@ use std::{
 
 use failsoft_core::{BoxError, Class, Classify, Denier, Fault, Next, Replay, Step, Verdict};
 use pin_project_lite::pin_project;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     cascade::{Cascade, Failed},
     last_good::{Keep, Kept},
     layer::Shared,
+    order::{Affinity, NoAffinity},
     plan::Plan,
     table::{Row, To},
 };
@@ -25,7 +26,7 @@ pin_project! {
     /// The future of a [`Fallback`](crate::Fallback)'s call: asks one route after the other. Dropped anywhere, it
     /// drops the attempt that is running.
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<S, R, Req, C, P, K>
+    pub struct ResponseFuture<S, R, Req, C, P, K, O = NoAffinity>
     where
         S: Service<Req>,
         R: Service<Req>,
@@ -44,7 +45,7 @@ pin_project! {
         request: Option<Req>,
         kept: Option<P::Kept>,
         key: Option<K::Key>,
-        shared: Arc<Shared<R, C, P, K>>,
+        shared: Arc<Shared<R, C, P, K, O>>,
     }
 }
 
@@ -52,6 +53,8 @@ pin_project! {
     #[project = StateProj]
     enum State<S, SF, R, RF, KF> {
         Start,
+        // Every route that is left is in poor health, and one of them recovers soon.
+        Recover,
         // No attempt is running.
         Done,
         ReadyFirst { service: S },
@@ -88,21 +91,23 @@ enum Progress<Res, Out> {
     Over,
 }
 
-impl<S, R, Req, C, P, K> ResponseFuture<S, R, Req, C, P, K>
+impl<S, R, Req, C, P, K, O> ResponseFuture<S, R, Req, C, P, K, O>
 where
     S: Service<Req>,
     R: Service<Req>,
     P: Replay<Req>,
     K: Keep<Req, S::Response>,
+    O: Affinity<Req>,
 {
-    pub(crate) fn new(first: S, request: Req, shared: Arc<Shared<R, C, P, K>>) -> Self {
+    pub(crate) fn new(first: S, request: Req, shared: Arc<Shared<R, C, P, K, O>>) -> Self {
         let key = shared.keep.key(&request);
+        let affinity = shared.affinity.key(&request);
         let (request, kept) =
             if shared.plan.repeats() { shared.replay.keep(request) } else { (request, None) };
         Self {
             state: State::Start,
             sleep: None,
-            cascade: Cascade::new(kept.is_some()),
+            cascade: Cascade::new(kept.is_some(), affinity),
             first: Some(first),
             request: Some(request),
             kept,
@@ -112,7 +117,7 @@ where
     }
 }
 
-impl<S, R, Req, C, P, K> Future for ResponseFuture<S, R, Req, C, P, K>
+impl<S, R, Req, C, P, K, O> Future for ResponseFuture<S, R, Req, C, P, K, O>
 where
     S: Service<Req, Error: Into<BoxError>>,
     R: Service<Req, Response = S::Response, Error: Into<BoxError>> + Clone,
@@ -133,10 +138,18 @@ where
                 this.state.set(State::Done);
                 return Poll::Ready(refuse(cascade, shared, this.key.take(), fault));
             }
-            let next = route(cascade.current(), this.first, shared);
+            let next = next(cascade, this.first, shared);
             this.state.set(next);
         }
         loop {
+            if matches!(this.state.as_mut().project(), StateProj::Recover) {
+                if let Some(until) = cascade.waits_until() {
+                    ready!(poll_sleep(this.sleep.as_mut(), until, cx));
+                    cascade.recovered(plan);
+                }
+                let next = route(cascade.current(), this.first, shared);
+                this.state.set(next);
+            }
             // One scope for all that the attempt does in this poll.
             let outcome = match cascade.enter(|| drive(this.state.as_mut(), this.request, cx)) {
                 Progress::Waits { called } => {
@@ -174,7 +187,7 @@ where
             };
             match failed {
                 Ok(()) => {
-                    let next = route(cascade.current(), this.first, shared);
+                    let next = next(cascade, this.first, shared);
                     this.state.set(next);
                 }
                 Err(why) => return Poll::Ready(finish(cascade, shared, this.key.take(), why)),
@@ -189,10 +202,10 @@ enum Judged<Res> {
 }
 
 /// What an outcome means, and where it goes on to.
-fn judge<Res, R, C, P, K>(
+fn judge<Res, R, C, P, K, O>(
     outcome: Outcome<Res>,
     cascade: &Cascade<Res>,
-    shared: &Shared<R, C, P, K>,
+    shared: &Shared<R, C, P, K, O>,
 ) -> Judged<Res>
 where
     C: Classify<Res>,
@@ -245,9 +258,9 @@ fn row_of_error(verdict: Verdict, error: &BoxError) -> Option<Row> {
 }
 
 /// No route could be asked: an earlier answer, or why.
-fn refuse<Req, Res, R, C, P, K: Keep<Req, Res>>(
+fn refuse<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
     cascade: &mut Cascade<Res>,
-    shared: &Shared<R, C, P, K>,
+    shared: &Shared<R, C, P, K, O>,
     key: Option<K::Key>,
     fault: Fault,
 ) -> Result<K::Out, BoxError> {
@@ -259,9 +272,9 @@ fn refuse<Req, Res, R, C, P, K: Keep<Req, Res>>(
 }
 
 /// Every route has failed: an earlier answer, or the failure.
-fn finish<Req, Res, R, C, P, K: Keep<Req, Res>>(
+fn finish<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
     cascade: &mut Cascade<Res>,
-    shared: &Shared<R, C, P, K>,
+    shared: &Shared<R, C, P, K, O>,
     key: Option<K::Key>,
     why: Next,
 ) -> Result<K::Out, BoxError> {
@@ -275,11 +288,21 @@ fn finish<Req, Res, R, C, P, K: Keep<Req, Res>>(
     cascade.end_with(plan, why).map(|response| shared.keep.pass(response))
 }
 
+/// The route that was taken, or the wait for its recovery.
+#[inline]
+fn next<Res, S, SF, R: Clone, RF, KF, C, P, K, O>(
+    cascade: &Cascade<Res>,
+    first: &mut Option<S>,
+    shared: &Shared<R, C, P, K, O>,
+) -> State<S, SF, R, RF, KF> {
+    if cascade.waits_until().is_some() { State::Recover } else { route(cascade.current(), first, shared) }
+}
+
 /// A pristine clone of the route that was taken.
-fn route<S, SF, R: Clone, RF, KF, C, P, K>(
+fn route<S, SF, R: Clone, RF, KF, C, P, K, O>(
     place: usize,
     first: &mut Option<S>,
-    shared: &Shared<R, C, P, K>,
+    shared: &Shared<R, C, P, K, O>,
 ) -> State<S, SF, R, RF, KF> {
     let further = || place.checked_sub(1).and_then(|place| shared.services.get(place));
     match further() {
@@ -321,7 +344,7 @@ where
                     Poll::Pending => Progress::Waits { called: true },
                 };
             }
-            StateProj::Start | StateProj::Done => return Progress::Over,
+            StateProj::Start | StateProj::Recover | StateProj::Done => return Progress::Over,
         }
     }
 }
@@ -344,13 +367,17 @@ where
 
 /// Ready when the attempt has used up its time.
 fn poll_limit<Res>(
-    mut sleep: Pin<&mut Option<Sleep>>,
+    sleep: Pin<&mut Option<Sleep>>,
     cascade: &mut Cascade<Res>,
     plan: &Plan,
     called: bool,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     let Some(limit) = cascade.limit(plan, called) else { return Poll::Pending };
+    poll_sleep(sleep, limit, cx)
+}
+
+fn poll_sleep(mut sleep: Pin<&mut Option<Sleep>>, limit: Instant, cx: &mut Context<'_>) -> Poll<()> {
     match sleep.as_mut().as_pin_mut() {
         Some(mut sleep) => {
             if sleep.deadline() != limit {
@@ -375,7 +402,7 @@ impl<Res, Out> Progress<Res, Out> {
     }
 }
 
-impl<S, R, Req, C, P, K> fmt::Debug for ResponseFuture<S, R, Req, C, P, K>
+impl<S, R, Req, C, P, K, O> fmt::Debug for ResponseFuture<S, R, Req, C, P, K, O>
 where
     S: Service<Req>,
     R: Service<Req>,

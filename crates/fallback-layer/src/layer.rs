@@ -3,8 +3,9 @@
 use std::{
     collections::HashSet,
     fmt,
+    hash::Hash,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,8 +15,9 @@ use failsoft_core::{Auto, ByResponse, ConfigError, Health};
 use tower_layer::Layer;
 
 use crate::{
-    Fallback, NoRoute, Return, Route, Row, To, WhenAllPoor,
+    ByKey, Fallback, NoAffinity, NoRoute, Order, Return, Route, Row, To, WhenAllPoor,
     last_good::NoLastGood,
+    order::Standing,
     plan::{Plan, RouteSet},
     route::Info,
     table::Table,
@@ -27,17 +29,18 @@ use crate::{
 ///
 /// The parameters are the type of the further routes, the classifier, the way a request is kept for another route,
 /// and the store of last good answers. The builder's methods choose them; they need not be named.
-pub struct FallbackLayer<R, C = ByResponse, P = Auto, K = NoLastGood> {
-    shared: Arc<Shared<R, C, P, K>>,
+pub struct FallbackLayer<R, C = ByResponse, P = Auto, K = NoLastGood, O = NoAffinity> {
+    shared: Arc<Shared<R, C, P, K, O>>,
 }
 
-pub(crate) struct Shared<R, C, P, K> {
+pub(crate) struct Shared<R, C, P, K, O> {
     pub(crate) plan: Plan,
     /// Without the first one.
     pub(crate) services: Box<[R]>,
     pub(crate) classify: C,
     pub(crate) replay: P,
     pub(crate) keep: K,
+    pub(crate) affinity: O,
 }
 
 /// Sets up a [`FallbackLayer`].
@@ -52,11 +55,14 @@ pub(crate) struct Shared<R, C, P, K> {
 /// | [`next`](Self::next), [`stand_in`](Self::stand_in) | the [table](crate::table) | |
 /// | [`when_all_poor`](Self::when_all_poor) | [`WhenAllPoor::LastResort`] | |
 /// | [`returns`](Self::returns) | [`Return::Combined`] | |
+/// | [`order`](Self::order) | [`Order::Fixed`] | |
+/// | [`sticky`](Self::sticky) | requests stay with no route | |
+/// | [`promote_last_good`](Self::promote_last_good) | `false` | |
 /// | [`classify`](Self::classify) | [`ByResponse`] | |
 /// | [`replay`](Self::replay) | [`Auto`] | |
 /// | [`keep_last_good`](Self::keep_last_good) | nothing is kept | |
 #[must_use = "nothing is built before `build`"]
-pub struct Builder<R, C = ByResponse, P = Auto, K = NoLastGood> {
+pub struct Builder<R, C = ByResponse, P = Auto, K = NoLastGood, O = NoAffinity> {
     first: Info,
     first_is_named: bool,
     routes: Vec<Route<R>>,
@@ -67,9 +73,13 @@ pub struct Builder<R, C = ByResponse, P = Auto, K = NoLastGood> {
     ready_within: Duration,
     when_all_poor: WhenAllPoor,
     returns: Return,
+    order: Order,
+    promotes: bool,
+    sticky: bool,
     classify: C,
     replay: P,
     keep: K,
+    affinity: O,
 }
 
 impl<R> FallbackLayer<R> {
@@ -86,9 +96,13 @@ impl<R> FallbackLayer<R> {
             ready_within: Duration::from_secs(5),
             when_all_poor: WhenAllPoor::default(),
             returns: Return::default(),
+            order: Order::Fixed,
+            promotes: false,
+            sticky: false,
             classify: ByResponse,
             replay: Auto,
             keep: NoLastGood,
+            affinity: NoAffinity,
         }
     }
 }
@@ -100,7 +114,7 @@ impl<Res> FallbackLayer<NoRoute<Res>> {
     }
 }
 
-impl<R, C, P, K> Builder<R, C, P, K> {
+impl<R, C, P, K, O> Builder<R, C, P, K, O> {
     /// Adds a route, which is asked after those that were added before.
     pub fn route(mut self, route: Route<R>) -> Self {
         self.routes.push(route);
@@ -167,6 +181,50 @@ impl<R, C, P, K> Builder<R, C, P, K> {
         self
     }
 
+    /// In which order routes are asked that are equally fit. Any but [`Order::Fixed`] takes a lock for a moment in
+    /// each call, and reads the clock.
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Whether the route that answered last is asked first, until it fails: so that while the first route is down,
+    /// calls do not begin with it each. Then only a failure of the other brings the first one back.
+    pub const fn promote_last_good(mut self, promotes: bool) -> Self {
+        self.promotes = promotes;
+        self
+    }
+
+    /// Requests with one key, such as a conversation or the prefix that a provider caches, stay with the route that
+    /// answered them, until it fails or is in poor health. At most 10 000 keys are remembered; the least recently
+    /// used is forgotten first. New keys, and requests for which the function gives `None`, follow the
+    /// [order](Self::order).
+    pub fn sticky<Req, H, F>(self, key: F) -> Builder<R, C, P, K, ByKey<F>>
+    where
+        H: Hash,
+        F: Fn(&Req) -> Option<H>,
+    {
+        Builder {
+            first: self.first,
+            first_is_named: self.first_is_named,
+            routes: self.routes,
+            keeps: self.keeps,
+            table: self.table,
+            max_routes: self.max_routes,
+            timeout: self.timeout,
+            ready_within: self.ready_within,
+            when_all_poor: self.when_all_poor,
+            returns: self.returns,
+            order: self.order,
+            promotes: self.promotes,
+            sticky: true,
+            classify: self.classify,
+            replay: self.replay,
+            keep: self.keep,
+            affinity: ByKey::new(key),
+        }
+    }
+
     /// What the caller gets when every route failed.
     pub const fn returns(mut self, what: Return) -> Self {
         self.returns = what;
@@ -174,17 +232,17 @@ impl<R, C, P, K> Builder<R, C, P, K> {
     }
 
     /// Who gives outcomes their verdict.
-    pub fn classify<D>(self, classify: D) -> Builder<R, D, P, K> {
+    pub fn classify<D>(self, classify: D) -> Builder<R, D, P, K, O> {
         self.with(|_, replay, keep| (classify, replay, keep))
     }
 
     /// How a request is kept so that another route can have it.
-    pub fn replay<Q>(self, replay: Q) -> Builder<R, C, Q, K> {
+    pub fn replay<Q>(self, replay: Q) -> Builder<R, C, Q, K, O> {
         self.with(|classify, _, keep| (classify, replay, keep))
     }
 
     /// Keeps good answers, and gives the last one when every route has failed.
-    pub fn keep_last_good<L>(self, keep: L) -> Builder<R, C, P, L> {
+    pub fn keep_last_good<L>(self, keep: L) -> Builder<R, C, P, L, O> {
         Builder { keeps: true, ..self.with(|classify, replay, _| (classify, replay, keep)) }
     }
 
@@ -194,13 +252,16 @@ impl<R, C, P, K> Builder<R, C, P, K> {
     ///
     /// When there is no further route and no last good answer either, more than 63 routes, a blank name, two of one name, or a
     /// zero `timeout` or `ready_within`.
-    pub fn build(self) -> Result<FallbackLayer<R, C, P, K>, ConfigError> {
+    pub fn build(self) -> Result<FallbackLayer<R, C, P, K, O>, ConfigError> {
         self.check()?;
         let first = if self.first_is_named { Arc::clone(&self.first.name) } else { unique(&self.first.name) };
         let (services, infos): (Vec<_>, Vec<_>) =
             self.routes.into_iter().map(|route| (route.service, route.info)).unzip();
+        let routes: Box<[_]> = std::iter::once(self.first).chain(infos).collect();
+        let weights: Vec<_> = routes.iter().map(|info| info.weight).collect();
+        let standing = Standing::new(self.order, self.promotes, self.sticky, &weights);
         let plan = Plan {
-            routes: std::iter::once(self.first).chain(infos).collect(),
+            routes,
             first,
             table: self.table,
             max_routes: self.max_routes,
@@ -208,9 +269,11 @@ impl<R, C, P, K> Builder<R, C, P, K> {
             ready_within: self.ready_within,
             when_all_poor: self.when_all_poor,
             returns: self.returns,
+            standing: standing.map(Mutex::new),
         };
         let (classify, replay, keep) = (self.classify, self.replay, self.keep);
-        let shared = Shared { plan, services: services.into(), classify, replay, keep };
+        let shared =
+            Shared { plan, services: services.into(), classify, replay, keep, affinity: self.affinity };
         Ok(FallbackLayer { shared: Arc::new(shared) })
     }
 
@@ -242,7 +305,7 @@ impl<R, C, P, K> Builder<R, C, P, K> {
         Ok(())
     }
 
-    fn with<D, Q, L>(self, change: impl FnOnce(C, P, K) -> (D, Q, L)) -> Builder<R, D, Q, L> {
+    fn with<D, Q, L>(self, change: impl FnOnce(C, P, K) -> (D, Q, L)) -> Builder<R, D, Q, L, O> {
         let (classify, replay, keep) = change(self.classify, self.replay, self.keep);
         Builder {
             first: self.first,
@@ -255,9 +318,13 @@ impl<R, C, P, K> Builder<R, C, P, K> {
             ready_within: self.ready_within,
             when_all_poor: self.when_all_poor,
             returns: self.returns,
+            order: self.order,
+            promotes: self.promotes,
+            sticky: self.sticky,
             classify,
             replay,
             keep,
+            affinity: self.affinity,
         }
     }
 }
@@ -268,27 +335,27 @@ fn unique(name: &str) -> Arc<str> {
     format!("{name}#{}", COUNT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-impl<S, R, C, P, K> Layer<S> for FallbackLayer<R, C, P, K> {
-    type Service = Fallback<S, R, C, P, K>;
+impl<S, R, C, P, K, O> Layer<S> for FallbackLayer<R, C, P, K, O> {
+    type Service = Fallback<S, R, C, P, K, O>;
 
     fn layer(&self, first: S) -> Self::Service {
         Fallback::new(first, Arc::clone(&self.shared))
     }
 }
 
-impl<R, C, P, K> Clone for FallbackLayer<R, C, P, K> {
+impl<R, C, P, K, O> Clone for FallbackLayer<R, C, P, K, O> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<R, C, P, K> fmt::Debug for FallbackLayer<R, C, P, K> {
+impl<R, C, P, K, O> fmt::Debug for FallbackLayer<R, C, P, K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.plan.fmt(f)
     }
 }
 
-impl<R, C, P, K> fmt::Debug for Builder<R, C, P, K> {
+impl<R, C, P, K, O> fmt::Debug for Builder<R, C, P, K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("first", &self.first)

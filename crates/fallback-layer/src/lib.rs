@@ -31,6 +31,7 @@
 //! | describe a route: name, health, credential, window, cost | [`Route`] |
 //! | know which failures go on, and where to; change it | [`table`] |
 //! | let an earlier answer stand in | [`last_good`] |
+//! | spread calls by weight or latency, or keep a conversation where it is | [`order`] |
 //! | choose what the caller gets when all fail | [`Return`] |
 //! | choose what happens when all are in poor health | [`WhenAllPoor`] |
 //!
@@ -50,7 +51,7 @@
 //! - A further route runs in a scope whose deadline is that route's limit, so that a retry in it stops in time.
 //! - What was tried, skipped and why is in the [`Trail`](failsoft_core::Trail) of the call, from the second step on
 //!   or when a `Call` is current.
-//! - First route good, typed routes: no allocation, no further yield, and no clock is read unless the route is
+//! - First route good, typed routes, fixed order: no allocation, no further yield, and no clock is read unless the route is
 //!   seen to wait. Then a timer of tokio's is used: call it inside a tokio runtime with time enabled.
 //! - A future that is dropped drops the attempt that is running, and holds nothing else.
 //!
@@ -65,7 +66,7 @@
 //! | the deciding route's | all routes failed, [`Return::Combined`] |
 //! | `Timeout(Total)` | a route used up its time; the caller is to blame when its deadline was the nearer limit |
 //! | `Overloaded` | a route was not ready in time; nothing was sent |
-//! | `Denied(Circuit)` | all routes are in poor health, [`WhenAllPoor::FailFast`]; with the earliest recovery as advice |
+//! | `Denied(Circuit)` | all routes are in poor health, [`WhenAllPoor::FailFast`], or [`Wait`](WhenAllPoor::Wait) and none recovers in time; with the earliest recovery as advice |
 //! | `Denied(Budget)` | only free routes may serve the call, and there is none |
 //! | `Denied(Loop)` | fallbacks around this one have asked all its routes already |
 //!
@@ -83,6 +84,7 @@ mod events;
 mod future;
 pub mod last_good;
 mod layer;
+pub mod order;
 mod plan;
 pub mod route;
 mod service;
@@ -94,6 +96,7 @@ const LAYER: &str = "fallback-layer";
 pub use self::{
     future::ResponseFuture,
     layer::{Builder, FallbackLayer},
+    order::{Affinity, ByKey, NoAffinity, Order},
     plan::{Return, WhenAllPoor},
     route::{BoxRoute, NoRoute, Route},
     service::Fallback,

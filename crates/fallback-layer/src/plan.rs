@@ -1,10 +1,16 @@
 //! What a layer was configured to do, and which route is next: pure, and the same for all types of services.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use failsoft_core::{Call, Condition};
+use tokio::time::Instant;
 
 use crate::{
+    order::Standing,
     route::Info,
     table::{Table, To},
 };
@@ -20,6 +26,10 @@ pub enum WhenAllPoor {
     /// Asks none. When none was asked before either, the call fails as denied by a circuit (503), with the earliest
     /// recovery as advice.
     FailFast,
+    /// Waits until the first of them recovers, and then asks that one; marked as a last resort if it is in poor
+    /// health still. Where none says when it recovers, or that is not before the end of the cascade or the caller's
+    /// deadline, as [`FailFast`](Self::FailFast).
+    Wait,
 }
 
 /// What the caller gets when every route failed.
@@ -53,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) ready_within: Duration,
     pub(crate) when_all_poor: WhenAllPoor,
     pub(crate) returns: Return,
+    /// What is remembered of earlier calls, where the order needs it.
+    pub(crate) standing: Option<Mutex<Standing>>,
 }
 
 impl fmt::Debug for Plan {
@@ -77,6 +89,8 @@ pub(crate) struct Choice {
     pub(crate) route: usize,
     /// It is in poor health, and so are all others that are left.
     pub(crate) last_resort: bool,
+    /// It is to be asked when it has recovered, after so long.
+    pub(crate) wait: Option<Duration>,
 }
 
 impl RouteSet {
@@ -157,20 +171,50 @@ impl Plan {
     }
 
     /// The first that is not in poor health; if all are, what the plan says.
-    pub(crate) fn choose(&self, open: RouteSet) -> Option<Choice> {
+    pub(crate) fn choose(
+        &self,
+        open: RouteSet,
+        key: Option<u64>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Choice> {
+        let take = |route| Choice { route, last_resort: false, wait: None };
         if self.max_routes <= 1 {
-            return open.iter().next().map(|route| Choice { route, last_resort: false });
+            return open.iter().next().map(take);
         }
-        if let Some(route) = open.iter().find(|&route| !self.is_poor(route)) {
-            return Some(Choice { route, last_resort: false });
+        let fit = || open.iter().filter(|&route| !self.is_poor(route));
+        let route = match &self.standing {
+            None => fit().next(),
+            Some(standing) => lock(standing).pick(RouteSet::new(fit()), key, now()),
+        };
+        if let Some(route) = route {
+            return Some(take(route));
         }
+        // The first of equals, so that the order stays.
+        let soonest = open
+            .iter()
+            .map(|route| (route, self.recovers_in(route)))
+            .min_by_key(|(_, recovers_in)| recovers_in.unwrap_or(Duration::MAX));
+        let (route, recovers_in) = soonest?;
         match self.when_all_poor {
             WhenAllPoor::FailFast => None,
-            // The first of equals, so that the order stays.
-            WhenAllPoor::LastResort => open
-                .iter()
-                .min_by_key(|&route| self.recovers_in(route).unwrap_or(Duration::MAX))
-                .map(|route| Choice { route, last_resort: true }),
+            WhenAllPoor::LastResort => Some(Choice { route, last_resort: true, wait: None }),
+            WhenAllPoor::Wait => {
+                recovers_in.map(|wait| Choice { route, last_resort: true, wait: Some(wait) })
+            }
+        }
+    }
+
+    /// A route has answered well.
+    pub(crate) fn answered(&self, route: usize, key: Option<u64>, took: Duration, now: Instant) {
+        if let Some(standing) = &self.standing {
+            lock(standing).answered(route, key, took, now);
+        }
+    }
+
+    /// A route has failed, for a reason that speaks against it.
+    pub(crate) fn failed(&self, route: usize, key: Option<u64>, now: Instant) {
+        if let Some(standing) = &self.standing {
+            lock(standing).failed(route, key, now);
         }
     }
 
@@ -195,6 +239,10 @@ impl Plan {
         let name = if route == 0 { Some(&self.first) } else { self.name(route) };
         let _ = name.is_some_and(Call::visit_first);
     }
+}
+
+fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
+    standing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -229,11 +277,12 @@ mod tests {
             ready_within: Duration::from_secs(5),
             when_all_poor,
             returns: Return::Combined,
+            standing: None,
         }
     }
 
     fn choice(plan: &Plan) -> Option<(usize, bool)> {
-        plan.choose(plan.open(false)).map(|choice| (choice.route, choice.last_resort))
+        plan.choose(plan.open(false), None, Instant::now).map(|choice| (choice.route, choice.last_resort))
     }
 
     use Condition::{Degraded, Good, Poor};
@@ -259,6 +308,16 @@ mod tests {
         let plan = plan(&[(Poor, Some(9)), (Poor, Some(4)), (Poor, None)], WhenAllPoor::FailFast);
         assert_eq!(choice(&plan), None);
         assert_eq!(plan.earliest_recovery(plan.open(false)), Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn waiting_waits_for_the_first_that_recovers_and_not_for_one_that_never_says_when() {
+        let plan = plan(&[(Poor, None), (Poor, Some(9)), (Poor, Some(4))], WhenAllPoor::Wait);
+        let choice = plan.choose(plan.open(false), None, Instant::now);
+        let wait = Some(Duration::from_secs(4));
+        assert_eq!(choice, Some(Choice { route: 2, last_resort: true, wait }));
+        let never = self::plan(&[(Poor, None), (Poor, None)], WhenAllPoor::Wait);
+        assert_eq!(self::choice(&never), None);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Info {
     pub(crate) name: Arc<str>,
     pub(crate) health: Option<Arc<dyn Health>>,
     pub(crate) marks: Marks,
+    /// Its share, where the order is by weight.
+    pub(crate) weight: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,13 +50,15 @@ pub(crate) struct Marks {
     /// In tokens; 0 where it is not known.
     pub(crate) window: u32,
     pub(crate) free: bool,
+    pub(crate) provider: Option<Arc<str>>,
+    pub(crate) handles_refusals: bool,
 }
 
 impl<S> Route<S> {
     /// A route with its name, which must be unique in its layer. In fallbacks inside each other two routes with one
     /// name are one target, which is asked at most once a call.
     pub fn new(name: impl Into<Arc<str>>, service: S) -> Self {
-        Self { service, info: Info { name: name.into(), health: None, marks: Marks::default() } }
+        Self { service, info: Info { name: name.into(), health: None, marks: Marks::default(), weight: 1 } }
     }
 
     /// Who knows how fit the route is: a circuit, an active check. A route in poor health is tried after the
@@ -75,6 +79,26 @@ impl<S> Route<S> {
     /// larger window only; one that is not given counts as the smallest.
     pub const fn window(mut self, tokens: u32) -> Self {
         self.info.marks.window = tokens;
+        self
+    }
+
+    /// Names the provider behind the route. Where an outcome goes on to [another provider](crate::To::OtherProvider)
+    /// only, routes that name none count as another each.
+    pub fn provider(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.info.marks.provider = Some(name.into());
+        self
+    }
+
+    /// Marks a route that may answer what another one refused, see [`To::HandlesRefusals`](crate::To::HandlesRefusals).
+    pub const fn handles_refusals(mut self) -> Self {
+        self.info.marks.handles_refusals = true;
+        self
+    }
+
+    /// The route's share of calls where the order is [by weight](crate::Order::Weighted), by default 1. One of 0 is asked
+    /// only where no other is left.
+    pub const fn weight(mut self, weight: u32) -> Self {
+        self.info.weight = weight;
         self
     }
 

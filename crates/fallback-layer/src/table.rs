@@ -80,6 +80,10 @@ pub enum To {
     LargerWindow,
     /// [Free](crate::Route::free) routes.
     Free,
+    /// Routes of another [provider](crate::Route::provider).
+    OtherProvider,
+    /// Routes that [handle refusals](crate::Route::handles_refusals).
+    HandlesRefusals,
 }
 
 /// One field for each [`Row`].
@@ -123,6 +127,8 @@ impl To {
             Self::OtherCredential => next.credential.is_none() || next.credential != failed.credential,
             Self::LargerWindow => next.window > failed.window,
             Self::Free => next.free,
+            Self::OtherProvider => next.provider.is_none() || next.provider != failed.provider,
+            Self::HandlesRefusals => next.handles_refusals,
         }
     }
 }
@@ -178,7 +184,7 @@ mod tests {
     use super::*;
 
     fn marks(credential: Option<&str>, window: u32, free: bool) -> Marks {
-        Marks { credential: credential.map(Into::into), window, free }
+        Marks { credential: credential.map(Into::into), window, free, ..Marks::default() }
     }
 
     #[test]
