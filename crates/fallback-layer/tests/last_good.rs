@@ -272,10 +272,18 @@ async fn an_answer_that_an_inner_layer_found_wrong_is_not_kept() {
     let (_, later) = then_down(learn(|facts| {
         facts.finish = Some(Finish::Stop);
         facts.verdict = Some(Verdict::SUCCESS);
+        facts.text = Some("hm".into());
+        facts.usage.output = Some(1);
+        facts.output_bytes = 2;
     }))
     .await;
     let later = later.unwrap();
-    assert!(Insight::of(later.extensions()).is_none(), "its tokens were counted when it was made");
+    let insight = Insight::of(later.extensions()).unwrap();
+    let facts = insight.facts();
+    assert_eq!((facts.verdict, facts.finish), (Some(Verdict::SUCCESS), Some(Finish::Stop)));
+    assert_eq!(facts.text.as_deref(), Some("hm"), "checks outside see the text");
+    // Its tokens were counted when it was made.
+    assert_eq!((facts.usage.total(), facts.usage.is_unknown(), facts.output_bytes), (0, false, 0));
 }
 
 #[tokio::test]

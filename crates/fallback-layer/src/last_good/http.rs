@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use failsoft_core::{BoxError, Finish, Held, Hold, Insight, ReadWhole, Whole};
+use failsoft_core::{BoxError, Facts, Finish, Held, Hold, Insight, ReadWhole, Slow, Whole};
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
     header::{self, AGE, CONTENT_LENGTH, CONTENT_TYPE},
@@ -28,7 +28,8 @@ use super::{Keep, Kept, Key, store::Store};
 /// one. Everything else passes through unread and is not kept.
 ///
 /// An answer that stands in has status and body as they were, the headers that describe the body, an `Age`, the
-/// header `x-failsoft-degraded: last-good`, and [`Degraded`] in its extensions. Cookies and all else that was of
+/// header `x-failsoft-degraded: last-good`, and [`Degraded`] in its extensions, beside the [`Insight`] that
+/// was learnt of it, so that checks outside see the same answer; its usage is zero, as it costs nothing again. Cookies and all else that was of
 /// the one exchange are not repeated.
 pub fn http<Req, F>(key: F) -> HttpAnswers<F>
 where
@@ -68,6 +69,8 @@ struct Answer {
     headers: HeaderMap,
     /// Among them, in a type of its own, the URL of a reqwest response.
     extensions: Extensions,
+    /// What was learnt of it, for checks outside this layer.
+    facts: Option<Facts>,
     bytes: Bytes,
 }
 
@@ -171,6 +174,12 @@ where
         parts.headers.insert(degraded, HeaderValue::from_static("last-good"));
         parts.extensions.clone_from(&answer.extensions);
         parts.extensions.insert(Degraded { age });
+        if let Some(facts) = &answer.facts {
+            // One of its own: what is learnt of one answer is not told of another.
+            let insight = Insight::new();
+            insight.learn(|new| new.clone_from(facts));
+            parts.extensions.insert(insight);
+        }
         Some(Res::close(parts, Held::whole(answer.bytes.clone(), None)))
     }
 }
@@ -233,10 +242,19 @@ impl Answer {
             }
         }
         let mut extensions = parts.extensions.clone();
-        // The tokens of the answer that stands in were counted when it was made.
-        extensions.remove::<Insight>();
+        let facts = extensions.remove::<Insight>().map(|insight| {
+            let mut facts = insight.read(|facts| facts.within(bytes.len()));
+            // The tokens were counted when it was made: standing in costs none, which is not the same as unknown.
+            let zero = Some(0);
+            let none = &mut facts.usage;
+            (none.input, none.cache_read, none.cache_write) = (zero, zero, zero);
+            (none.output, none.reasoning) = (zero, zero);
+            // Nor does it say anything of how quick a target is now.
+            (facts.output_bytes, facts.first_content, facts.slow) = (0, None, Slow::default());
+            facts
+        });
         // Copied: the bytes may be a small part of a large buffer.
-        Self { headers, extensions, bytes: Bytes::copy_from_slice(bytes) }
+        Self { headers, extensions, facts, bytes: Bytes::copy_from_slice(bytes) }
     }
 }
 
