@@ -150,6 +150,9 @@ impl<Res> Cascade<Res> {
                 for route in before.filter(|&route| plan.standing.is_none() || plan.is_poor(route)) {
                     self.skip(route, Denier::Circuit);
                 }
+                if choice.route != 0 && all.contains(0) && plan.is_poor(0) {
+                    plan.activated(choice.route, Class::Denied(Denier::Circuit));
+                }
                 self.start(plan, choice);
                 self.flush_skipped(plan);
                 Ok(())
@@ -175,6 +178,7 @@ impl<Res> Cascade<Res> {
         let advice = if left.is_empty() { None } else { plan.earliest_recovery(left) };
         let verdict = Verdict::of(Class::Denied(denier)).with_advice(advice);
         events::exhausted(0, verdict, Next::NoRouteLeft);
+        plan.meters.exhausted(verdict.class());
         Fault::with_verdict(verdict, LAYER).with_message(message)
     }
 
@@ -231,6 +235,7 @@ impl<Res> Cascade<Res> {
     fn open_scope(&mut self, plan: &Plan, last_resort: bool) {
         if last_resort {
             events::last_resort(name(plan, self.current));
+            plan.meters.last_resort(self.current, name(plan, self.current));
         }
         let mut options = Call::options();
         if last_resort {
@@ -361,6 +366,7 @@ impl<Res> Cascade<Res> {
             return Err(Next::NotRepeatable);
         }
         events::next_route(name(plan, route), verdict, name(plan, self.current));
+        plan.activated(self.current, verdict.class());
         self.record_failure(plan, Next::NextRoute);
         self.flush_skipped(plan);
         Ok(())
@@ -416,6 +422,7 @@ impl<Res> Cascade<Res> {
     /// An earlier answer stands in for all routes.
     pub(crate) fn stood_in(&mut self, plan: &Plan, verdict: Verdict) {
         events::last_good(verdict);
+        plan.meters.last_good(verdict.class());
         if self.failures().is_empty() {
             self.deferred.enter(|| Call::record(Attempt::new(LAYER, verdict).then(Next::Cached)));
         } else {
@@ -439,6 +446,7 @@ impl<Res> Cascade<Res> {
         }
         if self.failures().len() > 1 {
             events::exhausted(self.tried, self.verdict(), why);
+            plan.meters.exhausted(self.verdict().class());
         }
         let decider = self.decider().map_or(0, |(place, _)| place);
         let place = match plan.returns {

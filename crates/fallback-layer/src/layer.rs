@@ -17,6 +17,7 @@ use tower_layer::Layer;
 use crate::{
     ByKey, Fallback, NoAffinity, NoRoute, Order, Return, Route, Row, To, WhenAllPoor,
     last_good::NoLastGood,
+    metrics::Meters,
     order::Standing,
     plan::{Plan, RouteSet},
     route::Info,
@@ -250,13 +251,14 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
     ///
     /// # Errors
     ///
-    /// When there is no further route and no last good answer either, more than 63 routes, a blank name, two of one name, or a
-    /// zero `timeout` or `ready_within`.
+    /// When there is no further route and no last good answer either, more than 63 routes, a blank name, two of one name, a cost
+    /// factor that is negative or no number, or a zero `timeout` or `ready_within`.
     pub fn build(self) -> Result<FallbackLayer<R, C, P, K, O>, ConfigError> {
         self.check()?;
         let first = if self.first_is_named { Arc::clone(&self.first.name) } else { unique(&self.first.name) };
         let (services, infos): (Vec<_>, Vec<_>) =
             self.routes.into_iter().map(|route| (route.service, route.info)).unzip();
+        let meters = Meters::new(Arc::clone(&self.first.name));
         let routes: Box<[_]> = std::iter::once(self.first).chain(infos).collect();
         let weights: Vec<_> = routes.iter().map(|info| info.weight).collect();
         let standing = Standing::new(self.order, self.promotes, self.sticky, &weights);
@@ -270,6 +272,7 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
             when_all_poor: self.when_all_poor,
             returns: self.returns,
             standing: standing.map(Mutex::new),
+            meters,
         };
         let (classify, replay, keep) = (self.classify, self.replay, self.keep);
         let shared =
@@ -296,6 +299,12 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         let mut names = HashSet::from([&self.first.name]);
         if let Some(twice) = self.routes.iter().find(|route| !names.insert(&route.info.name)) {
             return error("route", &twice.info.name, "a name that no other route has");
+        }
+        let costs = std::iter::once(&self.first).chain(self.routes.iter().map(|route| &route.info));
+        if let Some(info) =
+            costs.into_iter().find(|info| !(info.cost_factor.is_finite() && info.cost_factor >= 0.0))
+        {
+            return error("cost_factor", &info.cost_factor, "a finite number, at least 0");
         }
         for (field, limit) in [("timeout", self.timeout), ("ready_within", self.ready_within)] {
             if limit.is_zero() {
@@ -394,6 +403,10 @@ mod tests {
         assert!(refused(one().route(Route::new("", ()))).contains("`route` is blank"));
         assert!(refused(one().timeout(Duration::ZERO)).contains("`timeout` is 0 s"));
         assert!(refused(one().ready_within(Duration::ZERO)).contains("`ready_within` is 0 s"));
+        for cost in [-1.0, f64::NAN, f64::INFINITY] {
+            let layer = builder().route(Route::new("a", ()).cost_factor(cost));
+            assert!(refused(layer).contains("expected a finite number, at least 0"));
+        }
         let many = (0..64).fold(builder(), |builder, i| builder.route(Route::new(i.to_string(), ())));
         assert!(refused(many).contains("`route` is 64, expected at most 63"));
         assert!(one().max_routes(0).timeout(Duration::MAX).build().is_ok());

@@ -32,6 +32,7 @@
 //! | know which failures go on, and where to; change it | [`table`] |
 //! | let an earlier answer stand in | [`last_good`] |
 //! | spread calls by weight or latency, or keep a conversation where it is | [`order`] |
+//! | count how often what stood in, and at what cost | [`metrics`] |
 //! | choose what the caller gets when all fail | [`Return`] |
 //! | choose what happens when all are in poor health | [`WhenAllPoor`] |
 //!
@@ -74,6 +75,7 @@
 //!
 //! `http` (default): the default classifier on `http::Response`, and [`last_good::http`](last_good::http()).
 //! `reqwest-013`: the same for reqwest 0.13 (needs Rust 1.88).
+//! `metrics`: counters, see [`metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -84,6 +86,7 @@ mod events;
 mod future;
 pub mod last_good;
 mod layer;
+pub mod metrics;
 pub mod order;
 mod plan;
 pub mod route;

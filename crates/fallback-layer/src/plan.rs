@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Call, Condition};
+use failsoft_core::{Call, Class, Condition};
 use tokio::time::Instant;
 
 use crate::{
+    metrics::Meters,
     order::Standing,
     route::Info,
     table::{Table, To},
@@ -65,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) returns: Return,
     /// What is remembered of earlier calls, where the order needs it.
     pub(crate) standing: Option<Mutex<Standing>>,
+    pub(crate) meters: Meters,
 }
 
 impl fmt::Debug for Plan {
@@ -151,6 +153,13 @@ impl Plan {
     #[inline]
     pub(crate) fn info(&self, route: usize) -> Option<&Info> {
         self.routes.get(route)
+    }
+
+    /// A route is asked in another's place.
+    pub(crate) fn activated(&self, route: usize, after: Class) {
+        if let Some(info) = self.info(route) {
+            self.meters.activation(route, Some(&info.name), after, info.cost_factor);
+        }
     }
 
     pub(crate) fn name(&self, route: usize) -> Option<&Arc<str>> {
@@ -278,6 +287,7 @@ mod tests {
             when_all_poor,
             returns: Return::Combined,
             standing: None,
+            meters: Meters::default(),
         }
     }
 

@@ -42,6 +42,7 @@ pub(crate) struct Info {
     pub(crate) marks: Marks,
     /// Its share, where the order is by weight.
     pub(crate) weight: u32,
+    pub(crate) cost_factor: f64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -58,7 +59,16 @@ impl<S> Route<S> {
     /// A route with its name, which must be unique in its layer. In fallbacks inside each other two routes with one
     /// name are one target, which is asked at most once a call.
     pub fn new(name: impl Into<Arc<str>>, service: S) -> Self {
-        Self { service, info: Info { name: name.into(), health: None, marks: Marks::default(), weight: 1 } }
+        Self {
+            service,
+            info: Info {
+                name: name.into(),
+                health: None,
+                marks: Marks::default(),
+                weight: 1,
+                cost_factor: 1.0,
+            },
+        }
     }
 
     /// Who knows how fit the route is: a circuit, an active check. A route in poor health is tried after the
@@ -99,6 +109,13 @@ impl<S> Route<S> {
     /// only where no other is left.
     pub const fn weight(mut self, weight: u32) -> Self {
         self.info.weight = weight;
+        self
+    }
+
+    /// What a call costs there, as a multiple of what it costs on the first route; by default 1. For
+    /// [metrics](crate::metrics::COST_FACTOR) only.
+    pub const fn cost_factor(mut self, factor: f64) -> Self {
+        self.info.cost_factor = factor;
         self
     }
 
