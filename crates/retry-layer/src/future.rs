@@ -123,9 +123,9 @@ where
                 StateProj::Readying => match this.scope.enter(|| this.flow.poll_ready(cx)) {
                     Poll::Ready(then) => then,
                     Poll::Pending => {
-                        if let Some(timer) = this.timer {
-                            ready!(timer.as_mut().poll(cx));
-                        }
+                        // Without a bound there is nothing to wait for but the readiness itself.
+                        let Some(timer) = this.timer else { return Poll::Pending };
+                        ready!(timer.as_mut().poll(cx));
                         this.scope.enter(|| this.flow.not_ready())
                     }
                 },

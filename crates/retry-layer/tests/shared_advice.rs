@@ -86,6 +86,21 @@ async fn beyond_the_bound_calls_fail_at_once_and_are_not_kept_from_asking_for_lo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_was_held_waits_for_its_turn_where_it_has_no_deadline() {
+    // One place: those that come back have to wait for each other, longer than a retry waits for readiness.
+    let slow = Do::After(Duration::from_secs(5), Box::new(Do::Status(200)));
+    let upstream = Upstream::new([retry_after("3")], slow);
+    let service = exact().max_retries(0).build().unwrap().layer(ConcurrencyLimit::new(upstream.clone(), 1));
+    assert_eq!(service.clone().oneshot(get()).await.unwrap().status(), 429);
+    let calls: Vec<_> = (0..3).map(|_| tokio::spawn(service.clone().oneshot(get()))).collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    let waits = |(time, second): (&u64, u64)| time.abs_diff(second * 1_000) <= 5;
+    assert!(upstream.times()[1..].iter().zip([3, 8, 13]).all(waits), "{:?}", upstream.times());
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_target_is_not_held_nor_is_any_where_sharing_is_off() {
     let (_, service, _first) = told("30", &exact().build().unwrap()).await;
     let elsewhere = http::Request::get("http://other.example/v1").body(String::new()).unwrap();

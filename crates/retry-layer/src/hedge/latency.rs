@@ -168,7 +168,7 @@ mod tests {
             let generation = usize::try_from(latencies.generation).unwrap();
             for (i, micros) in all.iter().enumerate() {
                 latencies.record(Duration::from_micros(*micros));
-                if i % 50 == 0 || i + 1 == all.len() {
+                if i % 300 == 0 || i + 1 == all.len() {
                     // The generation that runs, and the last that is full.
                     let from = ((i + 1) / generation).saturating_sub(1) * generation;
                     let mut sorted = all[from..=i].to_vec();
