@@ -95,6 +95,15 @@ impl Shared {
         self.group.as_deref()
     }
 
+    /// Whether it is open, and will be for a while. Without a clock read where it is closed.
+    pub(crate) fn refuses(&self) -> bool {
+        match self.engine.state() {
+            State::Open => self.snapshot().time_left.is_some_and(|left| !left.is_zero()),
+            State::ForcedOpen => true,
+            _ => false,
+        }
+    }
+
     /// Brings the gauges up to date.
     #[cfg(feature = "metrics")]
     pub(crate) fn publish(&self) {

@@ -89,6 +89,8 @@ impl Ticket {
         let outcome = self.circuit.table().outcome(verdict, self.content_seen);
         if self.circuit.settle(permit, verdict.class(), outcome, slow, now) {
             Call::record_opening();
+        } else if !verdict.is_success() && verdict.class() != Class::Cancelled && self.circuit.refuses() {
+            Call::record_open_circuit();
         }
     }
 

@@ -22,6 +22,7 @@
 
 mod frame;
 mod routes;
+mod taken;
 
 use std::{
     fmt,
@@ -37,7 +38,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-pub use self::frame::Deferred;
+pub use self::{frame::Deferred, taken::TakenRetry};
 use self::{
     frame::{Entered, Frame, with_frame},
     routes::Routes,
@@ -70,6 +71,8 @@ struct Notes {
     trail: Trail,
     /// Kept by the root.
     opened: bool,
+    /// Kept by the root.
+    met_open: bool,
     /// Kept by the outermost scope that a fallback opened, for all fallbacks inside it.
     routes: Routes,
 }
@@ -221,7 +224,7 @@ impl Call {
     pub fn take_retry() -> Option<TakenRetry> {
         let call = Self::current_or_made();
         let granted = call.as_ref().is_none_or(|call| call.take(Further::Retry));
-        granted.then(|| TakenRetry { call, is_sent: false })
+        granted.then(|| TakenRetry::of(call))
     }
 
     /// Gives back the last attempt that [`take_attempt`](Self::take_attempt) granted here, because it was not made
@@ -239,11 +242,12 @@ impl Call {
         }
     }
 
-    /// Whether an outcome of the current call opened a circuit, and nobody has recorded that outcome's attempt since: whoever
-    /// asks now has just got that outcome, and knows that the same target will not be asked.
+    /// Whether an outcome of the current call opened a circuit, or [met an open one](Self::record_open_circuit), and nobody has
+    /// recorded that outcome's attempt since: whoever asks now has just got that outcome, and knows that the same target will
+    /// not be asked.
     #[must_use]
     pub fn has_opened() -> bool {
-        Self::current().is_some_and(|call| call.with_notes(|notes| notes.opened))
+        Self::current().is_some_and(|call| call.with_notes(|notes| notes.opened || notes.met_open))
     }
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
@@ -284,6 +288,7 @@ impl Call {
         let Some(call) = with_frame(Frame::materialise).flatten() else { return };
         call.with_notes(|notes| {
             let opened = std::mem::take(&mut notes.opened) || attempt.opened;
+            notes.met_open = false;
             notes.trail.push(Attempt { opened, ..attempt });
         });
     }
@@ -292,6 +297,13 @@ impl Call {
     pub fn record_opening() {
         if let Some(call) = with_frame(Frame::materialise).flatten() {
             call.with_notes(|notes| notes.opened = true);
+        }
+    }
+
+    /// Notes that a failure of the current call came when another call's had opened the circuit already.
+    pub fn record_open_circuit() {
+        if let Some(call) = with_frame(Frame::materialise).flatten() {
+            call.with_notes(|notes| notes.met_open = true);
         }
     }
 
@@ -431,35 +443,6 @@ impl Scope {
         self.further.fetch_sub(1, Ordering::Relaxed);
         if kind == Further::Retry {
             self.retries.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A retry that a call has granted, see [`Call::take_retry`]. It counts on the call and on all around it, until it is dropped
-/// without having been sent.
-#[derive(Debug)]
-#[must_use = "it is given back as soon as it drops"]
-pub struct TakenRetry {
-    call: Option<Call>,
-    is_sent: bool,
-}
-
-impl TakenRetry {
-    /// The attempt is under way: from now on a drop gives nothing back.
-    pub const fn sent(&mut self) {
-        self.is_sent = true;
-    }
-
-    /// Gives it back although it was on its way: it was refused before it reached anybody.
-    pub fn give_back(mut self) {
-        self.is_sent = false;
-    }
-}
-
-impl Drop for TakenRetry {
-    fn drop(&mut self) {
-        if let Some(call) = self.call.as_ref().filter(|_| !self.is_sent) {
-            call.give_back_until(None, Further::Retry);
         }
     }
 }

@@ -116,7 +116,13 @@ fn an_opening_is_seen_until_the_attempt_that_did_it_is_recorded() {
         assert!(Call::has_opened());
         Call::record(attempt("fallback-layer"));
         assert!(!Call::has_opened());
+        // That another call's outcome did it does not make it this attempt's.
+        Call::record_open_circuit();
+        assert!(Call::has_opened());
+        Call::record(attempt("retry-layer"));
+        assert!(!Call::has_opened());
     });
+    assert_eq!(call.trail().attempts().iter().map(|a| a.opened).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
