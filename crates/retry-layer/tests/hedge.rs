@@ -261,8 +261,24 @@ async fn dropped_at_any_point_it_leaves_nothing_behind() {
 async fn a_hedge_that_a_circuit_refuses_is_no_attempt_and_none_follows() {
     let upstream = Upstream::new([slow(9, Do::Status(200)), Do::Deny], Do::Never);
     let call = Call::begin();
-    let response = call.scope(send(after_two().max_hedges(3), &upstream, get())).await.unwrap();
+    let budget = RetryBudget::builder().ratio(0.0).min_per_sec(0.0).initial(2.0).build().unwrap();
+    let builder = after_two().max_hedges(3).budget(budget.clone());
+    let response = call.scope(send(builder, &upstream, get())).await.unwrap();
     assert_eq!((response.status().as_u16(), upstream.calls(), call.further_attempts()), (200, 2, 0));
+    assert_eq!(budget.balance(), 2.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_heard_of_the_target_while_a_hedge_waits_for_readiness_suppresses_it() {
+    // The two places are taken until the other call is told to wait.
+    let upstream = Upstream::new([slow(9, Do::Status(200)), slow(4, retry_after("30"))], Do::Status(200));
+    let service = after_two().build().unwrap().layer(ConcurrencyLimit::new(upstream.clone(), 2));
+    let first = tokio::spawn(service.clone().oneshot(get()));
+    sleep(SECOND).await;
+    let other = tokio::spawn(service.oneshot(post())); // not idempotent: never hedged itself
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
+    assert_eq!(other.await.unwrap().unwrap().status(), 429);
+    assert_eq!(upstream.calls(), 2);
 }
 
 #[tokio::test(start_paused = true)]

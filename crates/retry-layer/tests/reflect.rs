@@ -246,12 +246,15 @@ async fn a_wrong_response_is_let_go_before_the_service_is_asked_to_be_ready_agai
 
     for fails in [false, true] {
         let upstream = Upstream::ready_for(1, fails, [], Do::Status(200));
-        let service = by_header().build().unwrap().layer(Judging(upstream.clone()));
+        let budget = RetryBudget::builder().ratio(0.0).min_per_sec(0.0).initial(2.0).build().unwrap();
+        let builder = by_header().budget(budget.clone());
+        let service = builder.build().unwrap().layer(Judging(upstream.clone()));
         let (call, began) = (Call::begin(), Instant::now());
         let error = call.scope(service.oneshot(get())).await.unwrap_err();
         let fault = Fault::find(&*error).unwrap();
         assert_eq!((fault.class(), fault.status()), (Class::Soft(SoftKind::Schema), Some(200)));
         assert_eq!((upstream.calls(), upstream.bodies(), call.further_attempts()), (1, 0, 0));
+        assert_eq!(budget.balance(), 2.0);
         assert_eq!(began.elapsed().as_secs(), u64::from(!fails));
         assert_eq!(nexts(&call), [Next::Reask, Next::NotReady]);
     }

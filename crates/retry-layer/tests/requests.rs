@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use Bytes;
 use common::{Do, Request, Upstream, exact, get, post};
 use failsoft_core::{Call, Cloned, ErrorsOnly, Next};
 use http::HeaderMap;
@@ -178,4 +178,19 @@ async fn what_has_side_effects_is_repeated_only_if_nothing_was_begun_or_the_requ
         let _ = layer.layer(upstream.clone()).oneshot(vec!["rm", "-r"]).await;
         assert_eq!(upstream.calls(), calls);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_bytes_is_never_copied() {
+    let body = Bytes::from(vec![7; 16 << 10]);
+    let (at, seen) = (body.as_ptr() as usize, Arc::new(Mutex::new(Vec::new())));
+    let sent = Arc::clone(&seen);
+    let service = tower::service_fn(move |request: http::Request<Bytes>| {
+        sent.lock().unwrap().push(request.body().as_ptr() as usize);
+        let status = if sent.lock().unwrap().len() < 4 { 503 } else { 200 };
+        ready(http::Response::builder().status(status).body(String::new()))
+    });
+    let request = http::Request::post("http://models.example/").body(body).unwrap();
+    let response = exact().build().unwrap().layer(service).oneshot(request).await.unwrap();
+    assert_eq!((response.status().as_u16(), &*seen.lock().unwrap()), (200, &vec![at; 4]));
 }

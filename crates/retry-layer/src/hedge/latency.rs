@@ -158,6 +158,9 @@ mod tests {
     }
 
     proptest! {
+        // Each has up to 1800 steps.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// The slow and obvious model: all latencies of the last generations, sorted.
         #[test]
         fn it_is_the_quantile_of_the_sorted_latencies(
