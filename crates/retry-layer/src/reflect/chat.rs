@@ -36,8 +36,9 @@
 //! | nothing, or longer than [`MAX_ANSWER`](failsoft_core::MAX_ANSWER) | the findings alone |
 //! | cut at the limit of tokens | nothing: where a [bound](ChatReask::max_tokens_up_to) is set, the limit is doubled up to it; else there is no request, for the same would be cut again |
 //!
-//! The request's body must lie in memory and not be compressed. A request that is signed further out than this layer no longer
-//! fits its signature.
+//! The request's body must lie in memory and not be compressed. A request that is signed further out than this layer (AWS's
+//! Signature Version 4, HTTP message signatures), or carries a digest of its body (`content-md5`, `content-digest`), is not
+//! changed: sign inside of this layer. A signature by a header of a provider's own cannot be recognised.
 
 mod bodies;
 mod splice;

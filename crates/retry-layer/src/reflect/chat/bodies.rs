@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH},
+    header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH},
 };
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -18,7 +18,7 @@ static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
             of your own"
 )]
 pub trait ChatRequest: Sized {
-    /// The body, where it is text, in memory and not compressed.
+    /// The body, where it is text, in memory, not compressed, and no signature or digest in the headers vouches for it.
     fn json(&self) -> Option<Cow<'_, str>>;
 
     /// The same request with another body, which is the `number`-th changed one of its call: its headers are put right for that.
@@ -61,13 +61,33 @@ impl ChatRequest for reqwest::Request {
 }
 
 fn text<'a>(headers: &HeaderMap, body: Cow<'a, [u8]>) -> Option<Cow<'a, str>> {
-    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") || is_signed(headers) {
         return None;
     }
     match body {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     }
+}
+
+/// Whether a header vouches for the body as it is: another body would be refused.
+fn is_signed(headers: &HeaderMap) -> bool {
+    const DIGESTS: [&str; 9] = [
+        "content-md5",
+        "digest",
+        "content-digest",
+        "repr-digest",
+        "signature",
+        "signature-input",
+        "x-amz-content-sha256",
+        "x-goog-content-sha256",
+        "x-ms-content-sha256",
+    ];
+    // AWS's signatures cover the body's hash also where that has no header of its own.
+    let is_awss =
+        |value: &HeaderValue| value.as_bytes().get(..4).is_some_and(|by| by.eq_ignore_ascii_case(b"AWS4"));
+    DIGESTS.iter().any(|name| headers.contains_key(*name))
+        || headers.get_all(AUTHORIZATION).iter().any(is_awss)
 }
 
 fn put_right(headers: &mut HeaderMap, length: usize, number: u32) {

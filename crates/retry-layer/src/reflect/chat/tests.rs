@@ -255,6 +255,36 @@ fn a_body_that_is_compressed_or_no_chat_is_not_changed() {
     }
 }
 
+#[test]
+fn a_request_that_is_signed_is_not_changed() {
+    for (name, value, signed) in [
+        (
+            "authorization",
+            "AWS4-HMAC-SHA256 Credential=a/20260101/eu/bedrock/aws4_request, Signature=0",
+            true,
+        ),
+        ("authorization", "Bearer AWS4", false),
+        ("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==", true),
+        ("content-digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:", true),
+        ("x-amz-content-sha256", "UNSIGNED-PAYLOAD", true),
+        ("signature", "sig1=:AA==:", true),
+    ] {
+        let request = http::Request::post("http://a/").header(name, value).body(BODY.to_owned()).unwrap();
+        assert_eq!(
+            ChatReask::openai().reask(request, &missing_city("{}")).is_none(),
+            signed,
+            "{name}: {value}"
+        );
+    }
+}
+
+#[test]
+fn a_body_that_is_not_utf_8_is_not_changed() {
+    let body = [BODY.as_bytes(), b"\xff"].concat();
+    let request = http::Request::post("http://a/").body(body).unwrap();
+    assert!(ChatReask::openai().reask(request, &missing_city("{}")).is_none());
+}
+
 #[cfg(feature = "http-body-util-01")]
 #[test]
 fn a_full_body_is_read_and_replaced() {
