@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use Bytes;
+use bytes::Bytes;
 use common::{Do, Request, Upstream, exact, get, post};
 use failsoft_core::{Call, Cloned, ErrorsOnly, Next};
 use http::HeaderMap;

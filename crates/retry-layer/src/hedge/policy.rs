@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::latency::Latencies;
 use crate::{
     RetryBudget,
+    budget::Withdrawal,
     metrics::{Count, CountByReason, HEDGES_SENT, HEDGES_SUPPRESSED, HEDGES_WON},
 };
 
@@ -101,9 +102,10 @@ impl<C, R> Shared<C, R> {
         }
     }
 
-    /// Takes a hedge out of the budget.
-    pub(super) fn try_withdraw(&self) -> bool {
-        self.policy.budget.as_ref().is_none_or(|budget| budget.try_withdraw(LATE))
+    /// Takes a hedge out of the budget, where there is one.
+    pub(super) fn withdraw(&self) -> Result<Option<Withdrawal>, Next> {
+        let budget = self.policy.budget.as_ref();
+        budget.map(|budget| budget.withdraw(LATE).ok_or(Next::BudgetEmpty)).transpose()
     }
 
     /// Another request of a call was sent.

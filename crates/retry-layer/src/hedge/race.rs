@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{
-    Attempt, BoxError, Call, Classify, Fault, Next, Replay, Step, TakenRetry, Usage, Verdict,
-};
+use failsoft_core::{Attempt, BoxError, Call, Classify, Fault, Next, Replay, Step, Usage, Verdict};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
@@ -18,7 +16,7 @@ use super::{
     events,
     policy::{Shared, ends_all},
 };
-use crate::policy::LAYER;
+use crate::{more::Grant, policy::LAYER};
 
 pub(super) struct Race<S: Service<Req>, Req, C, R: Replay<Req>> {
     shared: Arc<Shared<C, R>>,
@@ -52,8 +50,8 @@ struct Hedged<F> {
     call: Call,
     began: Instant,
     end: Option<Lap>,
-    /// Its place among the attempts that the call may have.
-    taken: Option<TakenRetry>,
+    /// What it has taken.
+    grant: Option<Grant>,
 }
 
 #[derive(Clone, Copy)]
@@ -133,8 +131,8 @@ where
             // A refusal of ours is no attempt, and the next would be refused as well.
             self.spare = None;
             if let Which::Hedge(i) = which {
-                let taken = self.hedges.get_mut(i).and_then(|hedge| hedge.taken.take());
-                taken.into_iter().for_each(TakenRetry::give_back);
+                let grant = self.hedges.get_mut(i).and_then(|hedge| hedge.grant.take());
+                grant.into_iter().for_each(Grant::give_back);
             }
         }
         let runs = first_runs || self.hedges.iter().any(|hedge| hedge.future.is_some());
@@ -270,17 +268,23 @@ where
             ready!(spare.timer.get_or_insert_with(|| Box::pin(sleep_until(at))).as_mut().poll(cx));
             spare.timer = None;
             spare.readying = true;
-            if let Some(why) = self.shared.suppressed(Instant::now(), Call::current_deadline()) {
+            // Whom the target has just told that it is too much takes no place in its queue, either.
+            if let Some(why) = self.suppressed() {
                 return self.no_more(why);
             }
         }
-        match ready!(spare.inner.poll_ready(cx)) {
-            Ok(()) => match self.hedge() {
-                Ok(()) => Poll::Ready(()),
-                Err(why) => self.no_more(why),
-            },
-            Err(_) => self.no_more(Next::NotReady),
+        let Some(spare) = &mut self.spare else { return Poll::Pending };
+        let is_ready = ready!(spare.inner.poll_ready(cx)).is_ok();
+        // To become ready may have taken long, and much may have been heard of the target meanwhile.
+        let hindrance = if is_ready { self.suppressed() } else { Some(Next::NotReady) };
+        match hindrance.map_or_else(|| self.hedge(), Err) {
+            Ok(()) => Poll::Ready(()),
+            Err(why) => self.no_more(why),
         }
+    }
+
+    fn suppressed(&self) -> Option<Next> {
+        self.shared.suppressed(Instant::now(), Call::current_deadline())
     }
 
     /// Begins another attempt on a service that is ready, or says why there is none.
@@ -290,19 +294,17 @@ where
         let last = begun >= policy.max_hedges;
         let spare = self.spare.as_mut().ok_or(Next::AttemptsSpent)?;
         let request = replay.again(&mut spare.kept, last).ok_or(Next::NotRepeatable)?;
-        let mut taken = Call::take_retry().ok_or(Next::AttemptsSpent)?;
-        if !self.shared.try_withdraw() {
-            return Err(Next::BudgetEmpty);
-        }
+        let retry = Call::take_retry().ok_or(Next::AttemptsSpent)?;
+        let mut grant = Grant { retry, charge: self.shared.withdraw()? };
         if self.target.is_none() {
             self.target = policy.target.clone().or_else(|| replay.target(&request));
         }
         let call = Call::begin();
         let future = Some(Box::pin(call.enter(|| spare.inner.call(request))));
-        taken.sent();
+        grant.sent();
         spare.readying = false;
         let began = Instant::now();
-        self.hedges.push(Hedged { future, call, began, end: None, taken: Some(taken) });
+        self.hedges.push(Hedged { future, call, began, end: None, grant: Some(grant) });
         events::begun(
             self.target.as_deref(),
             begun,

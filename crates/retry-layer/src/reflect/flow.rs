@@ -5,15 +5,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{
-    Attempt, BoxError, Call, Class, Classify, Fault, Mark, Next, Replay, Step, TakenRetry, Verdict,
-};
+use failsoft_core::{Attempt, BoxError, Call, Class, Classify, Fault, Mark, Next, Replay, Step, Verdict};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::{BadAnswer, Reask, events, layer::Shared};
 use crate::{
     metrics::{REASKS_CURED, REASKS_GIVEN_UP, REASKS_SENT},
+    more::Grant,
     policy::LAYER,
 };
 
@@ -27,8 +26,8 @@ pub(super) struct Flow<S, Req, A, C, R: Replay<Req>> {
     next: Option<Req>,
     /// What is returned if it is not sent after all, or refused by a layer of ours.
     previous: Option<Previous>,
-    /// Its place among the attempts that the call may have.
-    taken: Option<TakenRetry>,
+    /// What it takes; dropped, it goes back, unless the request was sent.
+    grant: Option<Grant>,
     target: Option<Arc<str>>,
 }
 
@@ -52,7 +51,7 @@ where
     R: Replay<Req>,
 {
     pub(super) const fn new(inner: S, shared: Arc<Shared<A, C, R>>, kept: Option<R::Kept>) -> Self {
-        Self { inner, shared, kept, reasks: 0, next: None, previous: None, taken: None, target: None }
+        Self { inner, shared, kept, reasks: 0, next: None, previous: None, grant: None, target: None }
     }
 
     /// The outcome of an attempt: that of the call, or `None` when a changed request is to follow.
@@ -79,7 +78,7 @@ where
         }
         if verdict.class().is_denied() && self.previous.is_some() {
             // A refusal of ours is no outcome, and no attempt: the upstream's own, from before, is.
-            self.taken.take().into_iter().for_each(TakenRetry::give_back);
+            self.grant.take().into_iter().for_each(Grant::give_back);
             return Some(self.return_previous(Next::Final));
         }
         match self.change(&outcome, verdict) {
@@ -125,12 +124,12 @@ where
             Err(error) => BadAnswer::of_error(verdict, &**error),
         };
         let request = reask.reask(copy, &bad.with_number(number)).ok_or(Next::Final)?;
-        let taken = Call::take_retry().ok_or(Next::AttemptsSpent)?;
-        if policy.budget.as_ref().is_some_and(|budget| !budget.try_withdraw(verdict.class())) {
-            // Another route may still have the attempt.
-            return Err(Next::BudgetEmpty);
-        }
-        self.taken = Some(taken);
+        // Another route may still have it when the budget is empty: dropped, it goes back.
+        let retry = Call::take_retry().ok_or(Next::AttemptsSpent)?;
+        let budget = policy.budget.as_ref();
+        let charge =
+            budget.map(|budget| budget.withdraw(verdict.class()).ok_or(Next::BudgetEmpty)).transpose()?;
+        self.grant = Some(Grant { retry, charge });
         Ok(request)
     }
 
@@ -148,7 +147,7 @@ where
                 self.reasks = self.reasks.saturating_add(1);
                 let call = Call::options().mark(Mark::NoCache).begin();
                 let future = call.enter(|| self.inner.call(request));
-                self.taken.iter_mut().for_each(TakenRetry::sent);
+                self.grant.iter_mut().for_each(Grant::sent);
                 self.shared.counts.sent.add(REASKS_SENT, self.shared.policy.target.as_deref());
                 Sending::Begun(call, future)
             }
@@ -158,7 +157,7 @@ where
 
     /// The changed request is not sent.
     pub(super) fn not_ready(&mut self) -> Result<S::Response, BoxError> {
-        (self.next, self.taken) = (None, None);
+        (self.next, self.grant) = (None, None);
         self.return_previous(Next::NotReady)
     }
 
