@@ -97,6 +97,7 @@ async fn who(response: reqwest::Response) -> String {
     provider
 }
 
+// G47
 #[tokio::test]
 async fn a_refused_connection_goes_to_the_next_provider() {
     let (a, b) = (dead().await, good("b").await);
@@ -139,6 +140,7 @@ async fn when_all_fail_the_first_providers_response_is_the_callers_body_and_all(
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
 }
 
+// G47
 #[tokio::test]
 async fn when_the_first_is_dead_the_error_is_typed_and_tells_of_all() {
     let (a, b, c) = (dead().await, answering(StatusCode::SERVICE_UNAVAILABLE, "").await, hanging().await);

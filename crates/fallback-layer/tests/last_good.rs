@@ -63,6 +63,7 @@ async fn when_every_route_fails_the_last_good_answer_stands_in_and_the_trail_say
     assert_eq!(service.oneshot(ASK).await.unwrap(), "b");
 }
 
+// G118
 #[tokio::test]
 async fn two_tenants_with_the_same_question_never_share_an_answer() {
     let (a, b) = (Target::new("a", Does::Answer), Target::new("b", Does::Fail(Class::Overloaded)));
@@ -223,6 +224,7 @@ async fn a_whole_http_answer_is_replayed_with_its_status_and_a_mark() {
     assert_eq!(text(later).await, "{}");
 }
 
+// G116
 #[tokio::test]
 async fn an_error_response_is_never_kept_and_never_replayed_as_200() {
     for status in [201, 206, 302, 400, 404, 500] {

@@ -36,6 +36,7 @@ fn model(first: &Target, others: Vec<Route<Model>>) -> Model {
     BoxRoute::new(layer.layer(first.clone()))
 }
 
+// G41
 #[tokio::test]
 async fn a_to_b_and_b_to_a_ends_with_a_typed_error_and_a_bounded_trail() {
     let a = Target::new("a", Does::Fail(Class::Transient));
@@ -157,6 +158,7 @@ impl Service<u8> for Thrice {
     }
 }
 
+// G44
 #[tokio::test]
 async fn attempts_of_retries_inside_routes_and_of_routes_share_one_cap() {
     let [a, b, c] = ["a", "b", "c"].map(|name| Target::new(name, Does::Fail(Class::Transient)));

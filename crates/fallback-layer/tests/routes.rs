@@ -40,6 +40,7 @@ async fn the_first_route_answers_and_no_other_is_asked() {
     assert_eq!(calls(&targets), [1, 0, 0]);
 }
 
+// G48
 #[tokio::test]
 async fn a_configured_fallback_is_applied_and_the_trail_says_how() {
     let targets = targets(Does::Fail(Class::Transient), Does::Fail(Class::Overloaded), Does::Answer);
@@ -104,6 +105,7 @@ async fn a_used_up_quota_goes_to_another_credential_only() {
     assert_eq!(targets[1].calls(), 0);
 }
 
+// G45
 #[tokio::test]
 async fn a_prompt_too_long_goes_to_a_larger_window_only() {
     let targets = targets(Does::Fail(Class::ContextLength), Does::Answer, Does::Answer);
@@ -130,6 +132,7 @@ async fn a_budgets_denial_goes_to_free_routes_only_and_a_free_only_call_begins_t
     assert_eq!(fault(&err).class(), Class::Denied(Denier::Budget));
 }
 
+// G43
 #[tokio::test]
 async fn zero_further_routes_means_the_first_route_only() {
     for none in [0, 1] {
@@ -178,6 +181,7 @@ async fn a_route_that_refused_or_was_not_ready_is_no_attempt_and_the_next_one_ha
     }
 }
 
+// G49
 #[tokio::test]
 async fn a_caller_can_switch_falling_back_off_for_one_call() {
     let targets = targets(Does::Fail(Class::Transient), Does::Answer, Does::Answer);
@@ -202,6 +206,7 @@ async fn a_request_that_cannot_be_sent_twice_is_sent_once() {
     assert_eq!((trail.as_str(), target.calls()), ("first transient (not_repeatable)", 0));
 }
 
+// P29
 #[tokio::test]
 async fn the_request_is_cloned_once_while_the_first_route_works_and_moved_to_the_last() {
     #[derive(Debug)]
@@ -315,6 +320,7 @@ async fn when_all_fail_the_first_that_was_asked_decides_and_every_error_is_kept(
     );
 }
 
+// G50
 #[tokio::test]
 async fn the_caller_chooses_first_last_or_combined() {
     for (what, class) in [(Return::First, Class::Overloaded), (Return::Last, Class::Auth)] {
@@ -351,6 +357,7 @@ async fn a_failure_inside_an_ok_moves_on_and_the_first_failed_response_is_not_ma
     assert_eq!(ask(503, 400, Return::Last).await, 400);
 }
 
+// G45
 #[tokio::test]
 async fn a_later_routes_response_does_not_hide_the_first_routes_error() {
     let classifier = classify_fn(|_: &u16| Verdict::of(Class::Invalid));
