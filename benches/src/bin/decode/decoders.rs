@@ -72,8 +72,10 @@ fn run<T, E>(mut stream: impl Stream<Item = Result<T, E>> + Unpin, mut each: imp
 }
 
 /// What users of a decoder do with the data of an event: the least of it that makes text of an answer.
-#[derive(Default)]
-pub(crate) struct Text(pub(crate) String);
+pub(crate) struct Text {
+    pub(crate) text: String,
+    provider: Provider,
+}
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
@@ -93,11 +95,47 @@ struct Delta<'a> {
     content: Option<Cow<'a, str>>,
 }
 
+/// An event of Anthropic's.
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow)]
+    delta: BlockDelta<'a>,
+}
+
+#[derive(Deserialize)]
+struct BlockDelta<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+}
+
+/// An event of OpenAI's responses.
+#[derive(Deserialize)]
+struct Piece<'a> {
+    #[serde(borrow)]
+    delta: Cow<'a, str>,
+}
+
 impl Text {
+    pub(crate) const fn new(provider: Provider) -> Self {
+        Self { text: String::new(), provider }
+    }
+
     pub(crate) fn add(&mut self, data: &str) {
-        let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(data) else { return };
-        for content in chunk.choices.into_iter().filter_map(|choice| choice.delta.content) {
-            self.0.push_str(&content);
+        match self.provider {
+            Provider::Anthropic => {
+                let Ok(Block { delta }) = serde_json::from_str(data) else { return };
+                self.text.push_str(&delta.text.unwrap_or_default());
+            }
+            Provider::OpenAiResponses => {
+                let Ok(Piece { delta }) = serde_json::from_str(data) else { return };
+                self.text.push_str(&delta);
+            }
+            _ => {
+                let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(data) else { return };
+                for content in chunk.choices.into_iter().filter_map(|choice| choice.delta.content) {
+                    self.text.push_str(&content);
+                }
+            }
         }
     }
 }
@@ -114,11 +152,11 @@ pub(crate) fn insight((mut decoder, insight): (LlmDecoder, Insight), pieces: &[B
 }
 
 /// What reads the answer to one request.
-pub(crate) fn llm() -> Option<(LlmDecoder, Insight)> {
+pub(crate) fn llm(provider: Provider) -> Option<(LlmDecoder, Insight)> {
     let request = http::Request::new(r#"{"messages": [], "stream": true}"#);
     let head = http::Response::builder().header("content-type", "text/event-stream").body(()).ok()?;
     let (mut parts, ()) = head.into_parts();
-    let reader = LlmProtocol::new(Provider::OpenAiCompatible).request(&request);
+    let reader = LlmProtocol::new(provider).request(&request);
     let Mode::Hold { decoder, .. } = reader.head(&mut parts, Until::default()) else { return None };
     Some((decoder, Insight::of(&parts.extensions)?.clone()))
 }

@@ -1,10 +1,12 @@
 //! Streams of 1 MB in small deltas, as servers send them.
 
 use bytes::Bytes;
+use llm_layer::Provider;
 
 /// A stream, and the text in it.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
+    pub(crate) provider: Provider,
     pub(crate) stream: String,
     pub(crate) text: String,
     pub(crate) events: usize,
@@ -57,20 +59,87 @@ pub(crate) fn all() -> Vec<Sample> {
                 31 + at
             )
         }),
+        messages(),
+        responses(),
     ]
 }
 
-fn sample(name: &'static str, delta: impl Fn(&str, usize) -> String) -> Sample {
-    let (mut stream, mut text, mut events) = (String::with_capacity(SIZE + 1024), String::new(), 0);
-    while stream.len() < SIZE {
-        let token = TOKENS[(events * 7 + events / 16) % TOKENS.len()];
-        stream.push_str(&format!("data: {}\n\n", delta(token, events)));
-        text.push_str(&token.replace("\\n", "\n").replace("\\\"", "\""));
-        events += 1;
+/// Anthropic's.
+fn messages() -> Sample {
+    let mut sample = Sample::new("Messages", Provider::Anthropic);
+    sample.event(
+        "message_start",
+        r#"{"type":"message_start","message":{"id":"msg_01XFDUDYJgAACzvnptvVoYEL","type":"message","role":"assistant","content":[],"model":"claude-sonnet-4-5","stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"output_tokens":1}}}"#,
+    );
+    sample.event(
+        "content_block_start",
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+    );
+    sample.deltas("content_block_delta", |token, _| {
+        format!(
+            r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{token}"}}}}"#
+        )
+    });
+    sample.event("content_block_stop", r#"{"type":"content_block_stop","index":0}"#);
+    sample.event(
+        "message_delta",
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":9000}}"#,
+    );
+    sample.event("message_stop", r#"{"type":"message_stop"}"#);
+    sample
+}
+
+/// OpenAI's newer interface.
+fn responses() -> Sample {
+    let mut sample = Sample::new("Responses", Provider::OpenAiResponses);
+    let item = "msg_67c9fdcf37fc8190ba82116e33fb28c507b8b0ad4e5eb654";
+    sample.deltas("response.output_text.delta", |token, at| {
+        let padding = &"aB3dE5gH7jK9mN1p"[..1 + at % 16];
+        format!(
+            r#"{{"type":"response.output_text.delta","sequence_number":{at},"item_id":"{item}","output_index":0,"content_index":0,"delta":"{token}","logprobs":[],"obfuscation":"{padding}"}}"#
+        )
+    });
+    let usage = r#"{"input_tokens":25,"output_tokens":9000,"total_tokens":9025}"#;
+    let end = format!(
+        r#"{{"type":"response.completed","response":{{"id":"resp_1","object":"response","status":"completed","output":[],"usage":{usage}}}}}"#
+    );
+    sample.event("response.completed", &end);
+    sample
+}
+
+impl Sample {
+    fn new(name: &'static str, provider: Provider) -> Self {
+        Self { name, provider, stream: String::with_capacity(SIZE + 1024), text: String::new(), events: 0 }
     }
-    let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-    stream.push_str(&format!("data: {end}\n\ndata: [DONE]\n\n"));
-    Sample { name, stream, text, events: events + 2 }
+
+    fn event(&mut self, name: &str, data: &str) {
+        if !name.is_empty() {
+            self.stream.push_str("event: ");
+            self.stream.push_str(name);
+            self.stream.push('\n');
+        }
+        self.stream.push_str("data: ");
+        self.stream.push_str(data);
+        self.stream.push_str("\n\n");
+        self.events += 1;
+    }
+
+    fn deltas(&mut self, name: &str, delta: impl Fn(&str, usize) -> String) {
+        while self.stream.len() < SIZE {
+            let at = self.events;
+            let token = TOKENS[(at * 7 + at / 16) % TOKENS.len()];
+            self.event(name, &delta(token, at));
+            self.text.push_str(&token.replace("\\n", "\n").replace("\\\"", "\""));
+        }
+    }
+}
+
+fn sample(name: &'static str, delta: impl Fn(&str, usize) -> String) -> Sample {
+    let mut sample = Sample::new(name, Provider::OpenAiCompatible);
+    sample.deltas("", delta);
+    sample.event("", r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+    sample.event("", "[DONE]");
+    sample
 }
 
 /// How a stream arrives.

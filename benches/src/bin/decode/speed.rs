@@ -3,6 +3,7 @@
 use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
+use llm_layer::Provider;
 
 use crate::{
     decoders::{self, ALL, Text, Who},
@@ -47,20 +48,20 @@ impl Work {
     }
 
     /// The length of what was read.
-    fn run(self, pieces: &[Bytes]) -> usize {
-        self.begun()(pieces)
+    fn run(self, provider: Provider, pieces: &[Bytes]) -> usize {
+        self.begun(provider)(pieces)
     }
 
     /// The work, for which everything is set up that is set up once a call.
-    fn begun(self) -> impl FnOnce(&[Bytes]) -> usize {
-        let decoder = if matches!(self, Self::Insight) { decoders::llm() } else { None };
+    fn begun(self, provider: Provider) -> impl FnOnce(&[Bytes]) -> usize {
+        let decoder = if matches!(self, Self::Insight) { decoders::llm(provider) } else { None };
         move |pieces| match decoder {
             Some(decoder) => decoders::insight(decoder, pieces),
-            None => self.by(pieces),
+            None => self.by(provider, pieces),
         }
     }
 
-    fn by(self, pieces: &[Bytes]) -> usize {
+    fn by(self, provider: Provider, pieces: &[Bytes]) -> usize {
         match self {
             Self::Events(who) => {
                 let mut length = 0;
@@ -68,9 +69,9 @@ impl Work {
                 length
             }
             Self::Text(who) => {
-                let mut text = Text::default();
+                let mut text = Text::new(provider);
                 who.decode(pieces, |data| text.add(data));
-                text.0.len()
+                text.text.len()
             }
             Self::Insight => 0,
         }
@@ -94,17 +95,22 @@ fn compare(sample: &Sample, cut: Cut) -> Vec<Row> {
     let mut least = vec![Duration::MAX; works.len()];
     for work in &works {
         if !matches!(work, Work::Events(_)) {
-            assert_eq!(work.run(&pieces), sample.text.len(), "{} reads all of the text", work.name());
+            assert_eq!(
+                work.run(sample.provider, &pieces),
+                sample.text.len(),
+                "{} reads all of the text",
+                work.name()
+            );
         }
     }
     for _ in 0..RUNS {
         for (work, least) in works.iter().zip(&mut least) {
-            let run = work.begun();
+            let run = work.begun(sample.provider);
             *least = timed(|| run(black_box(&pieces))).min(*least);
         }
     }
     let row = |(work, least): (&Work, &Duration)| {
-        let run = work.begun();
+        let run = work.begun(sample.provider);
         let allocated = allocation_counter::measure(|| {
             black_box(run(&pieces));
         });

@@ -13,6 +13,7 @@ use crate::{
     events::{Event, error_in, no_object},
     finish::finish_of,
     lens,
+    mould::{Adds, Plain, UNREAD},
     pieces::CallPart,
 };
 
@@ -44,7 +45,14 @@ impl Stream {
         let index = index.and_then(lens::count).unwrap_or(0);
         self.used(usage);
         match &*kind {
-            "content_block_delta" => seen.content |= self.delta(index, delta.unwrap_or("")),
+            "content_block_delta" => {
+                let (has_content, only) = self.delta(index, delta.unwrap_or(""));
+                seen.content |= has_content;
+                if let (Some((adds, raw)), None) = (only, usage) {
+                    let (name, data) = (event.name, event.data);
+                    self.draft.learn(&Plain { name, data, adds, raw, unread: [None; UNREAD] });
+                }
+            }
             "content_block_start" => {
                 seen.progress = true;
                 seen.content |= self.block(index, block.unwrap_or(""));
@@ -125,27 +133,38 @@ impl Stream {
         }
     }
 
-    fn delta(&mut self, index: u64, raw: &str) -> bool {
+    /// Whether it is content, and the string that is all it adds, where that is so.
+    fn delta<'a>(&mut self, index: u64, raw: &'a str) -> (bool, Option<(Adds, &'a str)>) {
         let names = ["type", "text", "thinking", "partial_json"];
         let [kind, text, thinking, json] = lens::fields(raw, names).unwrap_or_default();
+        let only = |adds, raw: Option<&'a str>| raw.filter(|raw| raw.starts_with('"')).map(|raw| (adds, raw));
         match lens::some_string(kind).as_deref() {
-            Some("text_delta") => self.draft.say(0, &text.and_then(lens::string).unwrap_or_default()),
+            Some("text_delta") => {
+                let has_content = self.draft.say(0, &text.and_then(lens::string).unwrap_or_default());
+                (has_content, only(Adds::Text { choice: 0 }, text))
+            }
             Some("thinking_delta") => {
                 let thoughts = thinking.and_then(lens::string).unwrap_or_default();
-                self.draft.add(0, |choice, _| choice.think(&thoughts))
+                let has_content = self.draft.add(0, |choice, _| choice.think(&thoughts));
+                (has_content, only(Adds::Reasoning { choice: 0 }, thinking))
             }
             Some("input_json_delta") => {
-                let json = json.and_then(lens::string).unwrap_or_default();
-                self.draft.add(0, |choice, room| match choice.find_call(index) {
-                    Some(_) => {
-                        choice.call_at(index, CallPart { arguments: &json, ..CallPart::default() }, room)
+                let text = json.and_then(lens::string).unwrap_or_default();
+                let mut is_called = false;
+                let has_content = self.draft.add(0, |choice, room| {
+                    is_called = choice.find_call(index).is_some();
+                    if is_called {
+                        choice.call_at(index, CallPart { arguments: &text, ..CallPart::default() }, room)
+                    } else {
+                        // What a tool of Anthropic's own is asked.
+                        (!text.is_empty(), text.len() as u64)
                     }
-                    // What a tool of Anthropic's own is asked.
-                    None => (!json.is_empty(), json.len() as u64),
-                })
+                });
+                let adds = Adds::Arguments { choice: 0, at: index };
+                (has_content, only(adds, json).filter(|_| is_called))
             }
             // Signatures, citations.
-            _ => false,
+            _ => (false, None),
         }
     }
 

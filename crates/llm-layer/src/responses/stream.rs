@@ -14,6 +14,7 @@ use crate::{
     error::{ErrorBody, Top},
     events::{Event, error_in, no_object},
     lens,
+    mould::{Adds, Plain},
     pieces::CallPart,
     usage::Counts,
 };
@@ -39,9 +40,20 @@ impl Stream {
             // Some servers end with OpenAI's older mark; whether the answer is over was said before it.
             return;
         }
-        let names = ["type", "output_index", "delta", "item", "response", "arguments", "input"];
-        let Some([kind, index, delta, item, response, arguments, input]) = lens::fields(event.data, names)
-        else {
+        let names = [
+            "type",
+            "output_index",
+            "delta",
+            "item",
+            "response",
+            "arguments",
+            "input",
+            "sequence_number",
+            "obfuscation",
+            "item_id",
+        ];
+        let fields = lens::fields(event.data, names);
+        let Some([kind, index, delta, item, response, arguments, input, unread @ ..]) = fields else {
             no_object(event, attempt, seen);
             return;
         };
@@ -51,11 +63,16 @@ impl Stream {
             self.begun(response);
         }
         let text = || delta.and_then(lens::string).unwrap_or_default();
+        let mut adds = None;
         match &*kind {
-            "response.output_text.delta" => seen.content |= self.draft.say(0, &text()),
+            "response.output_text.delta" => {
+                seen.content |= self.draft.say(0, &text());
+                adds = Some(Adds::Text { choice: 0 });
+            }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
                 seen.content |=
                     self.draft.call(0, index, CallPart { arguments: &text(), ..CallPart::default() });
+                adds = Some(Adds::Arguments { choice: 0, at: index });
             }
             "response.refusal.delta" => seen.content |= self.draft.add(0, |choice, _| choice.refuse(&text())),
             "response.function_call_arguments.done" | "response.custom_tool_call_input.done" => {
@@ -82,6 +99,10 @@ impl Stream {
                 seen.fault = Some(attempt.reported(&error));
             }
             other => self.rest(other, &text(), event, attempt, seen),
+        }
+        let raw = delta.filter(|raw| raw.starts_with('"'));
+        if let (Some(adds), Some(raw), None) = (adds, raw, response) {
+            self.draft.learn(&Plain { name: event.name, data: event.data, adds, raw, unread });
         }
     }
 

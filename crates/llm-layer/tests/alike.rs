@@ -1,0 +1,115 @@
+//! An event that is like one before it is not read again: whatever comes, that changes nothing. Messages and Responses;
+//! chat completions are in `sse_hostile`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{Told, read_of};
+use http::Request;
+use llm_layer::Provider;
+use proptest::prelude::*;
+
+const ASKED: &str =
+    r#"{"messages":[],"stream":true,"tools":[{"name":"get_weather","function":{"name":"get_weather"}}]}"#;
+
+/// The events as they are, or each with a field that no event before had: then nothing can be known from those.
+fn stream(events: &[String], alike: bool) -> String {
+    let event = |(at, data): (usize, &String)| {
+        let kind = data.split('"').nth(3).unwrap_or_default();
+        let rest = data.strip_prefix('{').unwrap();
+        let data = if alike { data.clone() } else { format!("{{\"n{at}\":0,{rest}") };
+        format!("event: {kind}\ndata: {data}\n\n")
+    };
+    events.iter().enumerate().map(event).collect()
+}
+
+/// Whole, and event by event.
+fn told(provider: Provider, events: &[String], alike: bool) -> Told {
+    let stream = stream(events, alike);
+    let told = read_of(provider, &Request::new(ASKED), [stream.as_bytes()]);
+    let pieces = read_of(provider, &Request::new(ASKED), stream.split_inclusive("\n\n").map(str::as_bytes));
+    assert_eq!(essence(&told), essence(&pieces));
+    told
+}
+
+fn essence(told: &Told) -> String {
+    let facts = &told.facts;
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?} {} {}",
+        told.verdict(),
+        told.end.is_ok(),
+        facts.text,
+        facts.tool_calls,
+        facts.finish,
+        facts.usage,
+        facts.output_bytes,
+        told.content
+    )
+}
+
+const TEXT: &str =
+    "([ -!#-\\[\\]-~é😀]|\\\\[nrt\"\\\\]|\\\\u[0-9a-f]{4}|\\\\ud83d\\\\ude00|\\\\u12|\u{1}){0,6}";
+
+fn messages() -> impl Strategy<Value = Vec<String>> {
+    let event = (TEXT, 0u8..16, 0u64..3).prop_map(|(text, kind, index)| {
+        let delta = |kind: &str, field: &str| {
+            format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"{kind}","{field}":"{text}"}}}}"#)
+        };
+        match kind {
+            0..=4 => delta("text_delta", "text"),
+            5..=7 => delta("thinking_delta", "thinking"),
+            8..=10 => delta("input_json_delta", "partial_json"),
+            11 => delta("text_delta", "partial_json"),
+            12 => delta("signature_delta", "signature"),
+            13 => format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}},"usage":{{"output_tokens":{index}}}}}"#),
+            14 => format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"t{index}","name":"get_weather","input":{{}}}}}}"#),
+            _ => format!(r#"{{"type":"content_block_stop","index":{index}}}"#),
+        }
+    });
+    let begin = r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+    proptest::collection::vec(event, 0..24).prop_map(move |mut events| {
+        events.insert(0, begin.to_owned());
+        events
+    })
+}
+
+fn responses() -> impl Strategy<Value = Vec<String>> {
+    let event = (TEXT, "[a-z]{0,4}", 0u8..12, 0u64..3, 0u64..20).prop_map(|(text, pad, kind, index, number)| {
+        let delta = |kind: &str| {
+            format!(r#"{{"type":"{kind}","sequence_number":{number},"item_id":"i{index}","output_index":{index},"delta":"{text}","obfuscation":"{pad}"}}"#)
+        };
+        match kind {
+            0..=4 => delta("response.output_text.delta"),
+            5..=7 => delta("response.function_call_arguments.delta"),
+            8 => delta("response.reasoning_summary_text.delta"),
+            9 => delta("response.refusal.delta"),
+            10 => format!(r#"{{"type":"response.output_item.added","output_index":{index},"item":{{"type":"function_call","call_id":"c{index}","name":"get_weather","arguments":""}}}}"#),
+            _ => format!(r#"{{"type":"response.output_text.delta","sequence_number":{number},"delta":"{text}","response":{{"usage":{{"input_tokens":3}}}}}}"#),
+        }
+    });
+    proptest::collection::vec(event, 0..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn messages_that_are_alike_mean_what_each_means_by_itself(mut events in messages(), ends in any::<bool>()) {
+        if ends {
+            events.push(r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#.to_owned());
+            events.push(r#"{"type":"message_stop"}"#.to_owned());
+        }
+        let [alike, single] = [true, false].map(|alike| told(Provider::Anthropic, &events, alike));
+        prop_assert_eq!(essence(&alike), essence(&single));
+    }
+
+    #[test]
+    fn responses_that_are_alike_mean_what_each_means_by_itself(mut events in responses(), ends in any::<bool>()) {
+        if ends {
+            events.push(r#"{"type":"response.completed","response":{"status":"completed","output":[],"usage":{"input_tokens":3,"output_tokens":9}}}"#.to_owned());
+        }
+        let [alike, single] = [true, false].map(|alike| told(Provider::OpenAiResponses, &events, alike));
+        prop_assert_eq!(essence(&alike), essence(&single));
+    }
+}
