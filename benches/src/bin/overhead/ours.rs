@@ -12,8 +12,10 @@ use breaker_layer::{
     engine::{Mode, Over},
 };
 use budget_layer::{BudgetLayer, Fixed};
+use bytes::Bytes;
 use failsoft_core::{BoxError, ConfigError, ErrorsOnly};
 use fallback_layer::{FallbackLayer, Route};
+use http::{Method, Request, Response};
 use retry_layer::RetryLayer;
 use tower::{Layer, Service, ServiceBuilder, timeout::TimeoutLayer};
 
@@ -40,6 +42,8 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         Subject::service("breaker timed", timed.layer(Echo::good())),
         Subject::service("breaker refused", refusing.layer(Echo::good())),
         Subject::service("retry", retry()?.layer(Echo::good())),
+        Subject::service("16 KiB body, bare", Post::to(Answer)),
+        Subject::service("16 KiB body, retry", Post::to(RetryLayer::new().layer(Answer))),
         Subject::service("fallback", fallback(Echo::good()).build()?.layer(Echo::good())),
         Subject::service("budget", budgets.service(Echo::good())),
         Subject::service("budget, one alone", budget()?.layer(Echo::good())),
@@ -59,6 +63,54 @@ fn retry() -> Result<RetryLayer<ErrorsOnly>, ConfigError> {
 fn budget()
 -> Result<BudgetLayer<budget_layer::OneForAll, Fixed, budget_layer::AllPass, ErrorsOnly>, ConfigError> {
     BudgetLayer::builder().tokens(1 << 40).estimate_fixed(1).classify(ErrorsOnly).build()
+}
+
+/// Posts a body of 16 KiB in each call: what the row with a layer costs more than the bare one is overhead.
+#[derive(Clone)]
+struct Post<S> {
+    service: S,
+    body: Bytes,
+}
+
+impl<S> Post<S> {
+    fn to(service: S) -> Self {
+        Self { service, body: vec![b' '; 16 << 10].into() }
+    }
+}
+
+impl<S: Service<Request<Bytes>>> Service<u64> for Post<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, _: u64) -> S::Future {
+        let mut request = Request::new(self.body.clone());
+        *request.method_mut() = Method::POST;
+        self.service.call(request)
+    }
+}
+
+/// Answers a request, and lets it go.
+#[derive(Clone)]
+struct Answer;
+
+impl Service<Request<Bytes>> for Answer {
+    type Response = Response<String>;
+    type Error = BoxError;
+    type Future = Ready<Result<Response<String>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        drop(request);
+        ready(Ok(Response::new(String::new())))
+    }
 }
 
 /// What a clock read costs over the bare call: the breaker's slow rule needs two.
