@@ -79,6 +79,7 @@
 #![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
 mod any;
+mod any_event;
 mod array;
 mod body;
 mod clock;
@@ -96,6 +97,7 @@ mod sse;
 
 pub use self::{
     any::{AnyContent, AnyContentDecoder},
+    any_event::{AnyEvent, AnyEventDecoder},
     array::{ArrayElements, ArrayError, ArrayFramer},
     body::StreamedBody,
     eventstream::{
@@ -108,7 +110,7 @@ pub use self::{
     lines::{AnyLine, AnyLineDecoder, LineFramer, Lines},
     protocol::{Beyond, Decoder, Limits, Mode, Protocol, Reader, Seen, Until},
     service::Streamed,
-    sse::{AnyEvent, AnyEventDecoder, SseEvent, SseEvents, SseFramer},
+    sse::{SseEvent, SseEvents, SseFramer},
 };
 
 /// The name of this crate in the faults that it originates.

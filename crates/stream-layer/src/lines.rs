@@ -23,7 +23,7 @@ use failsoft_core::{End, Fault, Verdict};
 use http::response::Parts;
 use memchr::memchr;
 
-use crate::{Decoder, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until, sse::empty};
+use crate::{Decoder, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until, any_event::empty};
 
 /// Cuts a stream of bytes into lines that end with LF or CRLF. Blank lines are skipped. Its memory is bounded by the
 /// length of one line, and a line that comes in one piece is not copied.
