@@ -177,6 +177,7 @@ impl Shared {
         now: Option<NonZeroU64>,
     ) -> bool {
         let engine = &self.engine;
+        let has_place = permit.has_place();
         let probe =
             permit.is_probe().then(|| events::probe_result(outcome, slow, engine.is_current(&permit)));
         let changes = engine.settle_at(permit, outcome, slow, || self.nanos_now(now));
@@ -194,8 +195,8 @@ impl Shared {
             if outcome != Outcome::Success {
                 self.meters.rates(self);
             }
-            if probe.is_some() {
-                // it may have been given back
+            if has_place {
+                // its place may be free again
                 self.waiters.wake();
             }
             return false;

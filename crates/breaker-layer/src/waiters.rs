@@ -10,8 +10,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::Circuit;
 
-/// The wakers of services that are pending while the circuit refuses. Woken by transitions and by probes that
-/// come back, never by themselves.
+/// The wakers of services that are pending while the circuit refuses. Woken by transitions, and by probes and last-resort
+/// calls that come back, never by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<Inner>);
 

@@ -393,6 +393,25 @@ async fn pending_while_probing_is_woken_when_the_probe_comes_back_or_its_lease_e
 }
 
 #[tokio::test(start_paused = true)]
+async fn pending_while_open_a_last_resort_is_woken_when_a_place_is_free_again() {
+    // P37
+    let layer = touchy().pending_while_open().last_resort(1).open_time(60 * SECOND).build().unwrap();
+    let service = layer.layer(tower::service_fn(|()| async { Err::<(), _>(BoxError::from("no")) }));
+    layer.circuit().open().unwrap();
+    let last = Call::options().mark(Mark::LastResort).begin();
+    let poll = |one: &mut task::Spawn<Breaker<_, _>>| {
+        one.enter(|cx, mut service| last.enter(|| service.poll_ready(cx)))
+    };
+    let (mut first, mut second) = (task::spawn(service.clone()), task::spawn(service));
+    assert_ready_ok!(poll(&mut first));
+    assert_pending!(poll(&mut second));
+    let call = first.enter(|_, mut service| last.enter(|| service.call(())));
+    call.await.unwrap_err();
+    assert!(second.is_woken(), "60 s before the circuit lets a probe through");
+    assert_ready_ok!(poll(&mut second));
+}
+
+#[tokio::test(start_paused = true)]
 async fn listeners_hear_each_transition_outside_of_locks_and_their_panics_go_no_further() {
     // P28, C29
     let layer = touchy().build().unwrap();

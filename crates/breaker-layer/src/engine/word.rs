@@ -147,6 +147,12 @@ impl Permit {
         self.kind() == Kind::Probe
     }
 
+    /// Whether its end makes room for another call: it has one of few places.
+    #[inline]
+    pub(crate) fn has_place(&self) -> bool {
+        matches!(self.kind(), Kind::Probe | Kind::LastResort)
+    }
+
     #[inline]
     pub(super) fn kind(&self) -> Kind {
         match self.0.get() & KIND_MASK {
