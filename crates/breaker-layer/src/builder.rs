@@ -183,7 +183,8 @@ impl<C, K> BreakerBuilder<C, K> {
         /// The longest open time it grows to, up to a year. Default 5 min, or the open time if that is
         /// longer.
         max_open_time(time: Duration);
-        /// The part of the open time that is added at random, 0 to 1, inside the longest. Default 0.1.
+        /// The part of the open time that is added at random, 0 to 1, inside the longest; and of the server's
+        /// advice, whose end many are told alike, and which it never shortens. Default 0.1.
         jitter(jitter: f64);
         /// The open time after an outcome that opens at once, such as a spent quota: at least this, up
         /// to a year. Default: the longest open time, because a quota does not come back in seconds.

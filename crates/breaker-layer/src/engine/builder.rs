@@ -237,7 +237,8 @@ impl SettingsBuilder {
         self
     }
 
-    /// The part of the open time that is added at random, 0 to 1, inside the longest. Default 0.1.
+    /// The part of the open time that is added at random, 0 to 1, inside the longest; and of the server's
+    /// advice, whose end many are told alike, and which it never shortens. Default 0.1.
     pub fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self

@@ -48,7 +48,7 @@ impl Locked<'_> {
         self.inner.openings = self.inner.openings.saturating_add(1);
         let settings = &self.engine.settings;
         let open_for = match reason {
-            // just until the advice is over: the server knows
+            // until the advice is over: the server knows
             Reason::RateLimited => Duration::ZERO,
             Reason::AtOnce => {
                 let least = settings.open.spread(settings.at_once, self.inner.random.f64());
@@ -56,8 +56,20 @@ impl Locked<'_> {
             }
             _ => self.open_time(),
         };
-        let until = now.saturating_add(nanos(open_for)).max(self.inner.advised_until);
+        let until = now.saturating_add(nanos(open_for)).max(self.advised_until(now));
         self.enter_open(reason, now, until);
+    }
+
+    /// The end of the advice, and a little later: all who were told the same moment would probe at it together.
+    fn advised_until(&mut self, now: u64) -> u64 {
+        let advised = self.inner.advised_until;
+        let jitter = self.engine.settings.open.jitter;
+        if jitter == 0.0 || advised <= now {
+            return advised;
+        }
+        let later = (advised - now) as f64 * jitter * self.inner.random.f64();
+        // `as` saturates
+        advised.saturating_add(later as u64)
     }
 
     pub(super) fn open_time(&mut self) -> Duration {
