@@ -128,7 +128,9 @@ async fn a_target_that_fails_quickly_does_not_look_good_and_one_without_calls_ha
 
 /// A body that goes on for ever, and holds something.
 #[derive(Debug)]
-struct Endless(#[allow(dead_code)] Arc<()>);
+struct Endless {
+    _held: Arc<()>,
+}
 
 impl Body for Endless {
     type Data = Bytes;
@@ -149,7 +151,7 @@ async fn who_drops_the_answer_drops_what_is_inside() {
         let held = held.clone();
         async move {
             sleep(SECOND).await;
-            Ok::<_, Infallible>(Response::new(Endless(held)))
+            Ok::<_, Infallible>(Response::new(Endless { _held: held }))
         }
     }));
     let idle = Arc::strong_count(&upstream);

@@ -285,25 +285,22 @@ impl<'a> Locked<'a> {
     fn settle_probe(&mut self, outcome: Outcome, slow: bool, now: &mut dyn FnMut() -> u64) {
         self.hear_advice(outcome, now);
         let decision = self.engine.settings.decision;
-        let tally = &mut self.inner.tally;
-        match outcome {
-            Outcome::Success | Outcome::Alive => tally.record(0, slow, &decision),
-            Outcome::Failure { weight, .. } => tally.record(weight.bits(), slow, &decision),
-            Outcome::Cancelled if slow => tally.record(0, true, &decision),
+        let at_once = match outcome {
             Outcome::RateLimited { advice: Some(advice) } if advice >= self.engine.settings.hold_from => {
-                self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
-                return self.open_because(Reason::RateLimited, now());
+                Some(Reason::RateLimited)
             }
-            Outcome::RateLimited { .. } => tally.record(1000, slow, &decision),
-            Outcome::AtOnce { .. } => {
-                self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
-                return self.open_because(Reason::AtOnce, now());
-            }
-            Outcome::Neutral | Outcome::Cancelled => {
-                let word = self.word();
-                return self.store(word.with_probes(word.probes().saturating_sub(1)));
-            }
+            Outcome::AtOnce { .. } => Some(Reason::AtOnce),
+            _ => None,
+        };
+        if let Some(reason) = at_once {
+            self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
+            return self.open_because(reason, now());
         }
+        let Some((weight, slow)) = outcome.as_probe(slow) else {
+            let word = self.word();
+            return self.store(word.with_probes(word.probes().saturating_sub(1)));
+        };
+        self.inner.tally.record(weight, slow, &decision);
         match self.inner.tally.decide(&decision) {
             // a canary goes on as long as its calls come back
             None if decision.is_canary() => self.renew_lease(now()),
@@ -329,14 +326,11 @@ impl<'a> Locked<'a> {
         }
         let decision = self.engine.settings.decision;
         let tally = &mut self.inner.tally;
-        match outcome {
-            Outcome::Success | Outcome::Alive => tally.record(0, slow, &decision),
-            Outcome::Failure { weight, .. } => tally.record(weight.bits(), slow, &decision),
-            Outcome::Cancelled if slow => tally.record(0, true, &decision),
-            Outcome::RateLimited { .. } => tally.record(1000, slow, &decision),
-            Outcome::AtOnce { .. } => *tally = Tally::default(),
-            Outcome::Neutral | Outcome::Cancelled => return,
+        if matches!(outcome, Outcome::AtOnce { .. }) {
+            *tally = Tally::default();
         }
+        let Some((weight, slow)) = outcome.as_probe(slow) else { return };
+        tally.record(weight, slow, &decision);
         match tally.decide(&decision) {
             None => {}
             Some(Reason::ProbesGood) => self.close_because(Reason::LastResortGood, now()),

@@ -48,6 +48,18 @@ impl Outcome {
         }
     }
 
+    /// What it counts for as a probe: how much of a failure, in thousandths, and whether it was slow. None for what
+    /// tells nothing of the target, or decides by itself.
+    pub(super) fn as_probe(self, slow: bool) -> Option<(u16, bool)> {
+        match self {
+            Self::Success | Self::Alive => Some((0, slow)),
+            Self::Failure { weight, .. } => Some((weight.bits(), slow)),
+            Self::RateLimited { .. } => Some((Weight::FULL.bits(), slow)),
+            Self::Cancelled => slow.then_some((0, true)),
+            Self::AtOnce { .. } | Self::Neutral => None,
+        }
+    }
+
     pub(super) fn advice(self) -> Option<Duration> {
         match self {
             Self::Failure { advice, .. } | Self::RateLimited { advice } | Self::AtOnce { advice } => advice,
