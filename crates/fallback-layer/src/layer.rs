@@ -205,25 +205,8 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         H: Hash,
         F: Fn(&Req) -> Option<H>,
     {
-        Builder {
-            first: self.first,
-            first_is_named: self.first_is_named,
-            routes: self.routes,
-            keeps: self.keeps,
-            table: self.table,
-            max_routes: self.max_routes,
-            timeout: self.timeout,
-            ready_within: self.ready_within,
-            when_all_poor: self.when_all_poor,
-            returns: self.returns,
-            order: self.order,
-            promotes: self.promotes,
-            sticky: true,
-            classify: self.classify,
-            replay: self.replay,
-            keep: self.keep,
-            affinity: ByKey::new(key),
-        }
+        let with = self.with(|classify, replay, keep, _| (classify, replay, keep, ByKey::new(key)));
+        Builder { sticky: true, ..with }
     }
 
     /// What the caller gets when every route failed.
@@ -234,17 +217,20 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
 
     /// Who gives outcomes their verdict.
     pub fn classify<D>(self, classify: D) -> Builder<R, D, P, K, O> {
-        self.with(|_, replay, keep| (classify, replay, keep))
+        self.with(|_, replay, keep, affinity| (classify, replay, keep, affinity))
     }
 
     /// How a request is kept so that another route can have it.
     pub fn replay<Q>(self, replay: Q) -> Builder<R, C, Q, K, O> {
-        self.with(|classify, _, keep| (classify, replay, keep))
+        self.with(|classify, _, keep, affinity| (classify, replay, keep, affinity))
     }
 
     /// Keeps good answers, and gives the last one when every route has failed.
     pub fn keep_last_good<L>(self, keep: L) -> Builder<R, C, P, L, O> {
-        Builder { keeps: true, ..self.with(|classify, replay, _| (classify, replay, keep)) }
+        Builder {
+            keeps: true,
+            ..self.with(|classify, replay, _, affinity| (classify, replay, keep, affinity))
+        }
     }
 
     /// Checks the settings.
@@ -314,8 +300,8 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         Ok(())
     }
 
-    fn with<D, Q, L>(self, change: impl FnOnce(C, P, K) -> (D, Q, L)) -> Builder<R, D, Q, L, O> {
-        let (classify, replay, keep) = change(self.classify, self.replay, self.keep);
+    fn with<D, Q, L, N>(self, change: impl FnOnce(C, P, K, O) -> (D, Q, L, N)) -> Builder<R, D, Q, L, N> {
+        let (classify, replay, keep, affinity) = change(self.classify, self.replay, self.keep, self.affinity);
         Builder {
             first: self.first,
             first_is_named: self.first_is_named,
@@ -333,7 +319,7 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
             classify,
             replay,
             keep,
-            affinity: self.affinity,
+            affinity,
         }
     }
 }
