@@ -5,7 +5,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use breaker_layer::{BreakerLayer, engine::State};
-use failsoft_core::{Backoff, Call, Class, Fault, Next};
+use failsoft_core::{Backoff, Call, Class, Fault, Next, backoff::Jitter};
 use http_body_util::Full;
 use retry_layer::RetryLayer;
 use tokio::time::{Instant, sleep};
@@ -25,7 +25,8 @@ async fn failing(request: Request) -> Result<axum::http::Response<Full<bytes::By
 
 #[tokio::test(start_paused = true)]
 async fn who_fails_when_another_has_opened_the_circuit_does_not_wait_to_be_refused() {
-    let retry = RetryLayer::builder().backoff(Backoff::fixed(Duration::from_secs(7))).build().unwrap();
+    let backoff = Backoff::fixed(Duration::from_secs(7)).jitter(Jitter::None);
+    let retry = RetryLayer::builder().backoff(backoff).build().unwrap();
     let breaker = BreakerLayer::builder().consecutive_failures(2).build().unwrap();
     let circuit = breaker.circuit().clone();
     let service = ServiceBuilder::new().layer(retry).layer(breaker).service_fn(failing);
