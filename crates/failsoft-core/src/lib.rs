@@ -21,6 +21,7 @@
 //! | send a request again | [`Replay`], [`Repeat`], [`Backoff`] |
 //! | choose between targets | [`Health`] |
 //! | keep state for each key in bounded memory | [`KeyMap`] |
+//! | compare texts by what they say | [`Embed`], [`HashedNgrams`] |
 //! | judge a text that should be JSON | `json` (feature `json`) |
 //!
 //! # Features
@@ -43,6 +44,7 @@ mod carry;
 mod class;
 mod classify;
 mod config;
+mod embed;
 mod fault;
 #[cfg(feature = "http")]
 mod grpc;
@@ -101,6 +103,7 @@ pub use self::{
         classify_fn,
     },
     config::ConfigError,
+    embed::{Embed, EmbedFuture, EmbedWith, Embedding, HashedNgrams, NoEmbedding},
     fault::{Fault, FaultDetails, MAX_ANSWER},
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, Slow, ToolCall},
