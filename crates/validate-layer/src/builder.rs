@@ -30,6 +30,11 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 #[must_use = "a builder does nothing until it is built"]
 pub struct ValidateBuilder<M = Bodies> {
     mode: M,
+    options: Options,
+}
+
+/// All that can be chosen, whatever the answers lie in.
+struct Options {
     name: Option<Arc<str>>,
     allow_empty: bool,
     tools: ToolCalls,
@@ -45,8 +50,7 @@ pub struct ValidateBuilder<M = Bodies> {
 
 impl<M> ValidateBuilder<M> {
     pub(crate) fn new(mode: M) -> Self {
-        Self {
-            mode,
+        let options = Options {
             name: None,
             allow_empty: false,
             tools: ToolCalls::any(),
@@ -58,96 +62,70 @@ impl<M> ValidateBuilder<M> {
             hints: Vec::new(),
             max_body: MAX_BODY,
             beyond: Beyond::default(),
-        }
+        };
+        Self { mode, options }
     }
 
     /// Looks at plain values through a function that makes an [`Answer`] of a response.
     pub fn values<F>(self, extract: F) -> ValidateBuilder<Values<F>> {
-        let Self {
-            name,
-            allow_empty,
-            tools,
-            json,
-            pointers,
-            length,
-            custom,
-            blank_code,
-            hints,
-            max_body,
-            beyond,
-            ..
-        } = self;
-        ValidateBuilder {
-            mode: Values::new(extract),
-            name,
-            allow_empty,
-            tools,
-            json,
-            pointers,
-            length,
-            custom,
-            blank_code,
-            hints,
-            max_body,
-            beyond,
-        }
+        ValidateBuilder { mode: Values::new(extract), options: self.options }
     }
 
     /// The target's name, for faults and events. Not blank.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
+        self.options.name = Some(name.into());
         self
     }
 
     /// Lets an answer with nothing in it pass, without looking at it any further.
     pub const fn allow_empty(mut self) -> Self {
-        self.allow_empty = true;
+        self.options.allow_empty = true;
         self
     }
 
     /// The text is JSON, strictly: [`Json::any`].
     pub const fn json(mut self) -> Self {
-        if self.json.is_none() {
-            self.json = Some(Json::any());
+        if self.options.json.is_none() {
+            self.options.json = Some(Json::any());
         }
         self
     }
 
     /// The text is a JSON object, strictly: [`Json::object`].
     pub const fn json_object(mut self) -> Self {
-        self.json = Some(Json::object());
+        self.options.json = Some(Json::object());
         self
     }
 
     /// The text is JSON, and the field at this JSON pointer is there and not null: [`Require`]. May be called for many
     /// fields.
     pub fn require(mut self, pointer: impl Into<Box<str>>) -> Self {
-        self.pointers.push(pointer.into());
+        self.options.pointers.push(pointer.into());
         self
     }
 
     /// The text has about this length: [`Length`].
     pub const fn expected_length(mut self, length: Length) -> Self {
-        self.length = Some(length);
+        self.options.length = Some(length);
         self
     }
 
     /// Tools that were offered: a call of another one is a failure, and so is a call that was left in the text. May be
     /// called several times.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
-        self.tools = self.tools.and(names);
+        self.options.tools = self.options.tools.and(names);
         self
     }
 
     /// Offered tools that take no parameters: empty arguments are right for those.
     pub fn tools_without_parameters(mut self, names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
-        self.tools = self.tools.and_without_parameters(names);
+        self.options.tools = self.options.tools.and_without_parameters(names);
         self
     }
 
     /// A check of one's own.
     pub fn check(mut self, check: impl Check) -> Self {
-        self.custom.push(Arc::new(check));
+        self.options.custom.push(Arc::new(check));
         self
     }
 
@@ -157,27 +135,27 @@ impl<M> ValidateBuilder<M> {
         F: Fn(&Answer) -> Result<(), E> + Send + Sync + 'static,
         E: Into<Complaint> + 'static,
     {
-        self.blank_code |= code.trim().is_empty();
+        self.options.blank_code |= code.trim().is_empty();
         self.check(check_fn(code, check))
     }
 
     /// What may be sent to the same target again after an answer that is wrong in this way. Overrules the defaults of
     /// [`Validator`]; of several for one kind the last counts.
     pub fn hint(mut self, kind: SoftKind, hint: Hint) -> Self {
-        self.hints.push((kind, hint));
+        self.options.hints.push((kind, hint));
         self
     }
 
     /// The longest body that is held and looked at, in bytes; at least 1. One answer takes up to that much memory,
     /// twice where it is text, and up to twenty times where it is checked as JSON and made to be large.
     pub const fn max_body(mut self, bytes: usize) -> Self {
-        self.max_body = bytes;
+        self.options.max_body = bytes;
         self
     }
 
     /// What happens to a longer body.
     pub const fn beyond(mut self, policy: Beyond) -> Self {
-        self.beyond = policy;
+        self.options.beyond = policy;
         self
     }
 
@@ -187,6 +165,13 @@ impl<M> ValidateBuilder<M> {
     ///
     /// Names the option with a value outside its range, or that contradicts another.
     pub fn build(self) -> Result<ValidateLayer<M>, ConfigError> {
+        let Self { mode, options } = self;
+        Ok(ValidateLayer::new(mode, Arc::new(options.validator()?)))
+    }
+}
+
+impl Options {
+    fn validator(self) -> Result<Validator, ConfigError> {
         if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
             return Err(ConfigError::new(BUILDER, "name", "blank", "a name"));
         }
@@ -222,27 +207,26 @@ impl<M> ValidateBuilder<M> {
             checks.push(Arc::new(length));
         }
         checks.extend(self.custom);
-        let validator = Validator {
+        Ok(Validator {
             checks,
             hints: self.hints,
             name: self.name,
             allow_empty: self.allow_empty,
             max_body: self.max_body,
             beyond: self.beyond,
-        };
-        Ok(ValidateLayer::new(self.mode, Arc::new(validator)))
+        })
     }
 }
 
 impl<M> fmt::Debug for ValidateBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateBuilder")
-            .field("name", &self.name)
-            .field("tools", &self.tools)
-            .field("json", &self.json)
-            .field("require", &self.pointers)
-            .field("expected_length", &self.length)
-            .field("custom", &self.custom.len())
+            .field("name", &self.options.name)
+            .field("tools", &self.options.tools)
+            .field("json", &self.options.json)
+            .field("require", &self.options.pointers)
+            .field("expected_length", &self.options.length)
+            .field("custom", &self.options.custom.len())
             .finish_non_exhaustive()
     }
 }
