@@ -27,7 +27,7 @@ use fallback_layer::{
 use support::fault;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
 };
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
@@ -49,9 +49,12 @@ async fn answering(status: StatusCode, body: &'static str) -> SocketAddr {
     serve(Router::new().route("/chat", post(answer))).await
 }
 
-async fn dead() -> SocketAddr {
-    // Bound once, so that the port is free, and closed again.
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address at which nobody listens, nor any other test while the socket is held.
+fn dead() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 async fn hanging() -> SocketAddr {
@@ -100,7 +103,8 @@ async fn who(response: reqwest::Response) -> String {
 // G47
 #[tokio::test]
 async fn a_refused_connection_goes_to_the_next_provider() {
-    let (a, b) = (dead().await, good("b").await);
+    let (_held, a) = dead();
+    let b = good("b").await;
     let layer = FallbackLayer::builder().name("a").route(Route::new("b", provider(b))).build().unwrap();
     let call = Call::begin();
     let response = call.scope(layer.layer(provider(a)).oneshot(question())).await.unwrap();
@@ -110,7 +114,8 @@ async fn a_refused_connection_goes_to_the_next_provider() {
 
 #[tokio::test]
 async fn dead_then_hanging_then_good_is_answered_within_the_timeout() {
-    let (a, b, c) = (dead().await, hanging().await, good("c").await);
+    let (_held, a) = dead();
+    let (b, c) = (hanging().await, good("c").await);
     let layer = FallbackLayer::builder()
         .name("a")
         .route(Route::new("b", provider(b)))
@@ -143,7 +148,8 @@ async fn when_all_fail_the_first_providers_response_is_the_callers_body_and_all(
 // G47
 #[tokio::test]
 async fn when_the_first_is_dead_the_error_is_typed_and_tells_of_all() {
-    let (a, b, c) = (dead().await, answering(StatusCode::SERVICE_UNAVAILABLE, "").await, hanging().await);
+    let (_held, a) = dead();
+    let (b, c) = (answering(StatusCode::SERVICE_UNAVAILABLE, "").await, hanging().await);
     let layer = FallbackLayer::builder()
         .name("a")
         .route(Route::new("b", provider(b)))

@@ -15,7 +15,7 @@ use failsoft_core::{Backoff, BoxError};
 use retry_layer::{RetryBuilder, RetryLayer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
 };
 use tower::{Layer, ServiceExt};
 
@@ -74,9 +74,10 @@ async fn a_connection_that_broke_after_the_request_is_tried_again_for_a_get_only
 
 #[tokio::test]
 async fn a_refused_connection_is_tried_again_and_its_error_comes_back_as_it_was() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound, so that nobody else gets the port, and not listened at.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let call = failsoft_core::Call::begin();
     let error = call.scope(send(http::Method::POST, address)).await.unwrap_err();
     assert!(error.downcast_ref::<reqwest::Error>().unwrap().is_connect());

@@ -119,10 +119,10 @@ async fn a_foreign_error_still_downcasts_at_the_top_and_has_a_class() {
     assert!(err.is::<tower::timeout::error::Elapsed>(), "{err:?}");
     assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::Total));
 
-    // A port on which nobody listens.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let dead = format!("http://{}/", listener.local_addr().unwrap());
-    drop(listener);
+    // A port that is bound, so that nobody else gets it, and not listened at.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let dead = format!("http://{}/", socket.local_addr().unwrap());
     let err = post_to(&mut stack(breaker()), &dead).await.unwrap_err();
     assert!(err.is::<reqwest::Error>(), "{err:?}");
     assert_eq!(Verdict::of_error(&*err).class(), Class::Transient);
