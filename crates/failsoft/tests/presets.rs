@@ -1,0 +1,145 @@
+//! The presets as their users write them, over real HTTP.
+
+#![cfg(all(feature = "full", feature = "reqwest-013"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use axum::{Router, http::StatusCode, routing::post};
+use failsoft::{
+    breaker::engine::State,
+    core::backoff::Jitter,
+    prelude::*,
+    presets::{HostedModel, Server, Tool},
+};
+use tower::{Layer, ServiceExt};
+
+/// Gives each request the next of the answers, the last again and again, and counts the requests.
+async fn serve(answers: &'static [(u16, &'static str)]) -> (SocketAddr, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let handler = move || {
+        let (status, body) = answers[count.fetch_add(1, SeqCst).min(answers.len() - 1)];
+        async move { (StatusCode::from_u16(status).unwrap(), [("content-type", "application/json")], body) }
+    };
+    (listen(Router::new().route("/", post(handler))).await, asked)
+}
+
+async fn listen(app: Router) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().retry(reqwest::retry::never()).build().unwrap()
+}
+
+fn question(address: SocketAddr) -> reqwest::Request {
+    let body = r#"{"model": "m", "messages": [{"role": "user", "content": "Where is Bern?"}]}"#;
+    client().post(format!("http://{address}/")).body(body).build().unwrap()
+}
+
+fn at_once() -> Backoff {
+    Backoff::fixed(Duration::ZERO).jitter(Jitter::None)
+}
+
+const BERN: &str = r#"{"choices": [{"message": {"role": "assistant", "content": "{\"city\": \"Bern\"}"}, "finish_reason": "stop"}]}"#;
+const EMPTY: &str =
+    r#"{"choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}]}"#;
+
+#[tokio::test]
+async fn a_hosted_model_is_asked_again_after_a_503_and_after_an_empty_answer() {
+    let (address, asked) = serve(&[(503, "{}"), (200, EMPTY), (200, BERN)]).await;
+    let layer = HostedModel::new("eu")
+        .retry(|retry| retry.backoff(at_once()))
+        .validate(|validate| validate.json_object().require("/city"))
+        .build()
+        .unwrap();
+    let response = layer.layer(client()).oneshot(question(address)).await.unwrap();
+    assert_eq!(response.text().await.unwrap(), BERN);
+    assert_eq!(asked.load(SeqCst), 3);
+    assert_eq!(layer.circuit().name(), Some("eu"));
+}
+
+#[tokio::test]
+async fn a_hosted_model_that_leaves_out_a_field_fails_with_its_name() {
+    let (address, asked) = serve(&[(200, BERN)]).await;
+    let layer =
+        HostedModel::new("eu").validate(|validate| validate.json_object().require("/lake")).build().unwrap();
+    let err = layer.layer(client()).oneshot(question(address)).await.unwrap_err();
+    let fault = Fault::find(&*err).unwrap();
+    assert_eq!((fault.class(), fault.target()), (Class::Soft(SoftKind::MissingField), Some("eu")));
+    assert_eq!(asked.load(SeqCst), 1, "the same request would miss it again");
+}
+
+/// Reads each request and hangs up: whether it was carried out, nobody knows.
+async fn silent() -> (SocketAddr, Arc<AtomicUsize>) {
+    use tokio::io::AsyncReadExt as _;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            count.fetch_add(1, SeqCst);
+            let _ = socket.read(&mut [0; 4096]).await;
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_tool_is_not_called_again_after_silence_unless_it_only_reads() {
+    for (tool, requests) in [(Tool::new("booking"), 1), (Tool::new("search").read_only(), 3)] {
+        let (address, asked) = silent().await;
+        let layer = tool.retry(|retry| retry.backoff(at_once())).build().unwrap();
+        layer.layer(client()).oneshot(question(address)).await.unwrap_err();
+        assert_eq!(asked.load(SeqCst), requests);
+    }
+}
+
+#[tokio::test]
+async fn a_server_tells_its_callers_when_to_come_back() {
+    let layer =
+        Server::new("chat").breaker(|breaker| breaker.consecutive_failures(1).jitter(0.0)).build().unwrap();
+    let circuit = layer.circuit().clone();
+    let handler = async || StatusCode::INTERNAL_SERVER_ERROR;
+    let address = listen(Router::new().route("/", post(handler).layer(layer))).await;
+
+    // The handler's own answer is handed on.
+    assert_eq!(client().execute(question(address)).await.unwrap().status(), 500);
+    assert_eq!(circuit.state(), State::Open);
+
+    let refused = client().execute(question(address)).await.unwrap();
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["x-should-retry"], "false");
+    let advice: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=30).contains(&advice), "{advice}");
+    let body: serde_json::Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
+    assert!(body.is_object(), "{body}");
+}
+
+#[tokio::test]
+async fn a_servers_deadline_reaches_what_it_calls() {
+    let layer = Server::new("chat").timeout(Duration::from_secs(7)).build().unwrap();
+    let handler = async || Call::current_deadline().is_some().to_string();
+    let address = listen(Router::new().route("/", post(handler).layer(layer))).await;
+    assert_eq!(client().execute(question(address)).await.unwrap().text().await.unwrap(), "true");
+}
+
+#[test]
+fn a_setting_that_cannot_work_is_named() {
+    let err = HostedModel::new("eu").breaker(|breaker| breaker.failure_rate(2.0)).build().unwrap_err();
+    assert_eq!(err.field(), "failure_rate");
+    assert!(Tool::new(" ").build().is_err());
+    assert!(Server::new("chat").breaker(|breaker| breaker.soft_weight(0.0)).build().is_err());
+}
