@@ -1,39 +1,41 @@
 //! One call on its way from route to route: what was tried, what is left, and how it ends.
 
 mod ending;
+mod lane;
+mod telling;
 
 use std::time::Duration;
 
-use failsoft_core::{
-    Attempt, Blame, BoxError, Call, Class, Deferred, Denier, Fault, Limit, Mark, Next, Verdict,
-};
+use failsoft_core::{Attempt, Blame, BoxError, Call, Class, Deferred, Denier, Fault, Limit, Next, Verdict};
 use tokio::time::Instant;
 
+pub(crate) use self::lane::{Due, Lane};
 use crate::{
     LAYER, Return, events,
-    plan::{Choice, Plan, RouteSet},
+    plan::{Choice, Plan, RouteSet, name},
     table::{Row, To},
 };
 
 pub(crate) struct Cascade<Res> {
     /// The routes that were neither asked nor skipped.
     open: RouteSet,
-    current: usize,
+    /// How many were asked; those that were skipped are not counted.
     tried: u32,
+    /// How many attempts were begun.
+    started: u32,
     /// Whether the request can be sent to another route.
     repeatable: bool,
     /// Whether somebody wants a trail even of one attempt.
     recording: bool,
-    clock: Clock,
+    /// When the cascade ends, if somebody has asked.
+    end: Option<End>,
     /// Made when something is to be remembered: the way of a first route that answers stays short.
     past: Option<Box<Past<Res>>>,
     /// The caller's, see [`order`](crate::order).
     affinity: Option<u64>,
-    /// The route that was taken is in poor health, and is asked then.
-    waits_until: Option<Instant>,
+    /// How many the request needs of a window, about.
+    tokens: Option<u32>,
     deferred: Deferred,
-    /// The scope of a further attempt, or of a last resort.
-    scope: Option<Call>,
 }
 
 struct Past<Res> {
@@ -43,25 +45,11 @@ struct Past<Res> {
     skipped: Vec<(usize, Verdict)>,
 }
 
-#[derive(Default)]
-struct Clock {
-    /// When the cascade ends.
-    end: Option<End>,
-    attempt: Option<Running>,
-}
-
 #[derive(Clone, Copy)]
 struct End {
     at: Option<Instant>,
     /// It is the caller's deadline and not this layer's timeout.
     is_callers: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Running {
-    since: Instant,
-    ready_by: Option<Instant>,
-    limit: Option<Instant>,
 }
 
 /// What came of an attempt that failed.
@@ -71,8 +59,28 @@ pub(crate) struct Failed<Res> {
     pub(crate) result: Result<Res, BoxError>,
     /// The HTTP status of a response.
     pub(crate) status: Option<u16>,
-    /// Whether the route was really asked.
-    pub(crate) asked: bool,
+    pub(crate) how: How,
+}
+
+/// How far an attempt that failed has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// The route was really asked.
+    Asked,
+    /// It refused, or was not ready: nothing was sent.
+    Refused,
+    /// The route could not be asked at all: there was no request for it, or no service. It is no attempt.
+    Skipped,
+}
+
+/// What follows a failure.
+pub(crate) enum Then {
+    /// Another route.
+    Next(Lane),
+    /// Nothing: another attempt still runs.
+    Wait,
+    /// The call has failed.
+    End(Next),
 }
 
 struct Failure {
@@ -83,23 +91,24 @@ struct Failure {
     error: Option<BoxError>,
     status: Option<u16>,
     asked: bool,
-    took: Option<Duration>,
+    /// What the trail tells of it, until it is told.
+    untold: Option<Attempt>,
 }
 
 impl<Res> Cascade<Res> {
-    pub(crate) const fn new(repeatable: bool, affinity: Option<u64>) -> Self {
+    #[inline]
+    pub(crate) const fn new(repeatable: bool, affinity: Option<u64>, tokens: Option<u32>) -> Self {
         Self {
             open: RouteSet::NONE,
-            current: 0,
             tried: 0,
+            started: 0,
             repeatable,
             recording: false,
-            clock: Clock { end: None, attempt: None },
+            end: None,
             past: None,
             affinity,
-            waits_until: None,
+            tokens,
             deferred: Deferred::routing(),
-            scope: None,
         }
     }
 
@@ -113,39 +122,51 @@ impl<Res> Cascade<Res> {
         self.past.as_ref().map_or(&[], |past| &past.failures)
     }
 
-    fn is_skipped(&self) -> bool {
-        self.past.as_ref().is_some_and(|past| !past.skipped.is_empty())
-    }
-
-    /// The place of the route that is being asked.
-    pub(crate) const fn current(&self) -> usize {
-        self.current
-    }
-
-    /// Runs a part of an attempt in its scope.
+    /// Whether nothing was asked yet.
     #[inline]
-    pub(crate) fn enter<T>(&mut self, f: impl FnOnce() -> T) -> T {
-        match &self.scope {
-            Some(scope) => scope.enter(f),
-            None => self.deferred.enter(f),
-        }
+    pub(crate) const fn is_new(&self) -> bool {
+        self.started == 0
+    }
+
+    /// The scope of the whole call.
+    #[inline]
+    pub(crate) const fn scope(&mut self) -> &mut Deferred {
+        &mut self.deferred
     }
 
     /// Takes the first route to ask.
-    pub(crate) fn begin(&mut self, plan: &Plan) -> Result<(), Fault> {
+    #[inline]
+    pub(crate) fn begin(&mut self, plan: &Plan) -> Result<Lane, Fault> {
         self.recording = Call::is_current();
-        let free_only = self.recording && Call::is_marked(Mark::FreeOnly);
+        let free_only = self.recording && Call::is_marked(failsoft_core::Mark::FreeOnly);
         self.open = plan.open(free_only);
+        if let Some(tokens) = self.tokens {
+            self.skip_small(plan, tokens);
+        }
         let nested = Call::is_routed();
         let plain = !nested && plan.standing.is_none();
         if plain && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
             self.open.remove(0);
-            self.tried = 1;
-            return Ok(());
+            (self.tried, self.started) = (1, 1);
+            self.flush_skipped(plan);
+            return Ok(Lane::first());
         }
+        self.begin_by_choice(plan)
+    }
+
+    /// Passes over the routes whose windows are too small.
+    fn skip_small(&mut self, plan: &Plan, tokens: u32) {
+        let fits = plan.with_room(self.open, tokens);
+        for route in self.open.without(fits).iter() {
+            self.past().skipped.push((route, Verdict::of(Class::ContextLength)));
+        }
+        self.open = fits;
+    }
+
+    fn begin_by_choice(&mut self, plan: &Plan) -> Result<Lane, Fault> {
         let all = self.open;
         match self.take(plan, all) {
-            Some(choice) => {
+            Some((choice, until)) => {
                 let left = self.open;
                 let before = left.iter().take_while(|&route| !choice.last_resort && route < choice.route);
                 // In another order than the given one, those before may just as well come after.
@@ -155,9 +176,9 @@ impl<Res> Cascade<Res> {
                 if choice.route != 0 && all.contains(0) && plan.is_poor(0) {
                     plan.activated(choice.route, Class::Denied(Denier::Circuit));
                 }
-                self.start(plan, choice);
+                let lane = self.start(plan, choice, until);
                 self.flush_skipped(plan);
-                Ok(())
+                Ok(lane)
             }
             None => Err(self.refuse(plan, all)),
         }
@@ -165,6 +186,7 @@ impl<Res> Cascade<Res> {
 
     /// Why not one route could be asked.
     fn refuse(&mut self, plan: &Plan, all: RouteSet) -> Fault {
+        self.started = 1;
         let left = self.open;
         self.past()
             .skipped
@@ -184,8 +206,9 @@ impl<Res> Cascade<Res> {
         Fault::with_verdict(verdict, LAYER).with_message(message)
     }
 
-    /// The best of the eligible routes that no fallback around or inside has asked.
-    fn take(&mut self, plan: &Plan, mut eligible: RouteSet) -> Option<Choice> {
+    /// The best of the eligible routes that no fallback around or inside has asked, and when it is to be asked, where
+    /// that is not at once.
+    fn take(&mut self, plan: &Plan, mut eligible: RouteSet) -> Option<(Choice, Option<Instant>)> {
         loop {
             let choice = plan.choose(eligible, self.affinity, Instant::now)?;
             let until = match choice.wait {
@@ -195,8 +218,7 @@ impl<Res> Cascade<Res> {
             eligible.remove(choice.route);
             self.open.remove(choice.route);
             if self.deferred.enter(|| plan.visit(choice.route)) {
-                self.waits_until = until;
-                return Some(choice);
+                return Some((choice, until));
             }
             self.skip(choice.route, Denier::Loop);
         }
@@ -209,83 +231,24 @@ impl<Res> Cascade<Res> {
         self.end(plan, now).at.is_none_or(|end| until < end).then_some(until)
     }
 
-    /// When the route that was taken is to be asked, where that is not at once.
-    pub(crate) const fn waits_until(&self) -> Option<Instant> {
-        self.waits_until
-    }
-
-    /// The wait for the route that was taken is over.
-    pub(crate) fn recovered(&mut self, plan: &Plan) {
-        self.waits_until = None;
-        self.open_scope(plan, plan.is_poor(self.current));
-    }
-
     fn skip(&mut self, route: usize, denier: Denier) {
         self.past().skipped.push((route, Verdict::of(Class::Denied(denier))));
     }
 
-    fn start(&mut self, plan: &Plan, choice: Choice) {
-        self.current = choice.route;
-        self.tried = self.tried.saturating_add(1);
-        self.clock.attempt = None;
-        self.scope = None;
-        if self.waits_until.is_none() {
-            self.open_scope(plan, choice.last_resort);
-        }
-    }
-
-    fn open_scope(&mut self, plan: &Plan, last_resort: bool) {
-        if last_resort {
-            events::last_resort(name(plan, self.current));
-            plan.meters.last_resort(self.current, name(plan, self.current));
-        }
-        let mut options = Call::options();
-        if last_resort {
-            options = options.mark(Mark::LastResort);
-        }
-        // It stands in for the first route: what that had in its caches is not in this one's.
-        if self.tried > 1 || (self.current != 0 && plan.standing.is_none()) {
-            options = options.mark(Mark::Cold);
-        }
-        if let Some(limit) = self.running(plan).limit {
-            options = options.deadline(limit);
-        }
-        self.scope = Some(self.deferred.enter(|| options.begin()));
-    }
-
-    /// Whether no other route can follow the current one.
+    /// Whether no other route can follow the current ones.
     pub(crate) const fn is_last(&self, plan: &Plan) -> bool {
         !self.repeatable || self.open.is_empty() || self.tried >= plan.max_routes
     }
 
-    /// When the current attempt ends; or, while it is not ready, when that ends.
-    pub(crate) fn limit(&mut self, plan: &Plan, called: bool) -> Option<Instant> {
-        let running = self.running(plan);
-        if called { running.limit } else { running.ready_by }
-    }
-
-    /// The clock is read when an attempt is first seen to wait.
-    fn running(&mut self, plan: &Plan) -> Running {
-        if let Some(running) = self.clock.attempt {
-            return running;
-        }
-        let now = Instant::now();
-        let end = self.end(plan, now).at;
-        let last = self.is_last(plan);
-        let limit = end.map(|end| {
-            let left = end.saturating_duration_since(now);
-            if last { end } else { now + left / 2 }
-        });
-        let ready_by = if last { None } else { now.checked_add(plan.ready_within) };
-        let ready_by = match (ready_by, limit) {
-            (Some(ready_by), Some(limit)) => Some(ready_by.min(limit)),
-            (ready_by, limit) => ready_by.or(limit),
-        };
-        *self.clock.attempt.insert(Running { since: now, ready_by, limit })
+    /// Whether nobody will need the request after this attempt.
+    fn is_last_use(&self, plan: &Plan, lane: &Lane) -> bool {
+        // One that is skipped leaves its place to another.
+        let may_be_skipped = || plan.info(lane.route()).is_some_and(|info| info.may_be_skipped);
+        self.is_last(plan) && (self.open.is_empty() || !may_be_skipped())
     }
 
     fn end(&mut self, plan: &Plan, now: Instant) -> End {
-        *self.clock.end.get_or_insert_with(|| {
+        *self.end.get_or_insert_with(|| {
             let own = now.checked_add(plan.timeout);
             match (own, Call::current_deadline()) {
                 (Some(own), Some(callers)) => End { at: Some(own.min(callers)), is_callers: callers < own },
@@ -295,87 +258,165 @@ impl<Res> Cascade<Res> {
     }
 
     /// The route was cut off by its limit.
-    pub(crate) fn timed_out(&self, plan: &Plan) -> Failed<Res> {
-        let name = plan.name(self.current).cloned();
-        let running = self.clock.attempt;
-        let after = running.and_then(|run| run.limit.map(|limit| limit.saturating_duration_since(run.since)));
+    pub(crate) fn timed_out(&self, plan: &Plan, lane: &Lane) -> Failed<Res> {
+        let name = plan.name(lane.route()).cloned();
+        let after =
+            lane.run().and_then(|run| run.limit.map(|limit| limit.saturating_duration_since(run.since)));
         let after = after.unwrap_or_default();
         events::timed_out(name.as_deref(), after);
         let mut verdict = Verdict::of(Class::Timeout(Limit::Total));
-        if self.clock.end.is_some_and(|end| end.is_callers) {
+        if self.end.is_some_and(|end| end.is_callers) {
             verdict = verdict.with_blame(Blame::Caller);
         }
         let fault = Fault::with_verdict(verdict, LAYER)
             .with_target_if(name)
             .with_message(format!("no response within {after:?}"));
-        Failed { verdict, row: Some(Row::Timeout), result: Err(fault.into()), status: None, asked: true }
+        Failed { verdict, row: Some(Row::Timeout), result: Err(fault.into()), status: None, how: How::Asked }
     }
 
     /// The route was not ready in time: nothing was sent, and our own side had no room.
-    pub(crate) fn not_ready(&self, plan: &Plan) -> Failed<Res> {
+    pub(crate) fn not_ready(&self, plan: &Plan, lane: &Lane) -> Failed<Res> {
         let verdict = Verdict::of(Class::Overloaded).with_blame(Blame::Nobody).with_unsent();
         let fault = Fault::with_verdict(verdict, LAYER)
-            .with_target_if(plan.name(self.current).cloned())
+            .with_target_if(plan.name(lane.route()).cloned())
             .with_message("not ready in time");
-        Failed { verdict, row: Some(Row::Overloaded), result: Err(fault.into()), status: None, asked: false }
+        let row = Some(Row::Overloaded);
+        Failed { verdict, row, result: Err(fault.into()), status: None, how: How::Refused }
     }
 
-    /// Takes in a failure and goes on to another route, or says why it does not. `again` makes the request anew;
-    /// it is told whether this is the last time.
+    /// Takes in a failure and goes on to another route, or says why it does not. `beside` is whether other attempts still
+    /// run, and the number of the youngest of them. `again` makes the request anew; it is told whether this is the
+    /// last time.
     pub(crate) fn fail(
         &mut self,
         plan: &Plan,
+        lane: &Lane,
         to: To,
         failed: Failed<Res>,
+        beside: Option<u32>,
         again: impl FnOnce(bool) -> bool,
-    ) -> Result<(), Next> {
+    ) -> Then {
         let now = Instant::now();
-        let route = self.current;
-        let end = self.end(plan, now).at;
-        let took = self.clock.attempt.map(|run| now.saturating_duration_since(run.since));
-        let (verdict, asked) = (failed.verdict, failed.asked);
+        let (route, verdict, how) = (lane.route(), failed.verdict, failed.how);
         if plan.standing.is_some() && speaks_against(&failed) {
             plan.failed(route, self.affinity, now);
         }
-        self.keep(plan, failed, took);
-        if to == To::Nowhere {
-            return Err(Next::Final);
+        let skipped = how == How::Skipped;
+        if skipped {
+            self.tried = self.tried.saturating_sub(1);
         }
-        let eligible = plan.eligible(self.open, route, to);
+        let took = if skipped { None } else { lane.took(now) };
+        self.keep(plan, lane, failed, took);
+        let told = |next| if skipped { Next::Skipped } else { next };
+        if to == To::Nowhere {
+            return Then::End(Next::Final);
+        }
+        if beside.is_some_and(|youngest| youngest > lane.number()) {
+            // Its successor was started before it failed.
+            self.deferred.enter(|| plan.close(route));
+            self.tell_failure(told(Next::NextRoute));
+            return Then::Wait;
+        }
+        match self.go_on(plan, route, to, how, now, again) {
+            Ok(next) => {
+                events::next_route(name(plan, route), verdict, name(plan, next.route()));
+                plan.activated(next.route(), verdict.class());
+                self.tell_failure(told(Next::NextRoute));
+                self.flush_skipped(plan);
+                Then::Next(next)
+            }
+            Err(why) if beside.is_some() => {
+                self.tell_failure(told(why));
+                Then::Wait
+            }
+            Err(why) => {
+                if skipped {
+                    self.tell_failure(Next::Skipped);
+                }
+                Then::End(why)
+            }
+        }
+    }
+
+    /// Takes the route after one that failed.
+    fn go_on(
+        &mut self,
+        plan: &Plan,
+        failed: usize,
+        to: To,
+        how: How,
+        now: Instant,
+        again: impl FnOnce(bool) -> bool,
+    ) -> Result<Lane, Next> {
+        let eligible = self.may_go_on(plan, failed, to, now)?;
+        self.deferred.enter(|| plan.close(failed));
+        let (choice, until) = self.take(plan, eligible).ok_or(Next::NoRouteLeft)?;
+        // A route that refused or was not ready was no attempt: the next one has its place.
+        let asked = how == How::Asked;
+        if asked && !self.deferred.enter(Call::take_attempt) {
+            return Err(Next::AttemptsSpent);
+        }
+        let lane = self.start(plan, choice, until);
+        if !again(self.is_last_use(plan, &lane)) {
+            if asked {
+                self.deferred.enter(Call::give_attempt_back);
+            }
+            return Err(Next::NotRepeatable);
+        }
+        Ok(lane)
+    }
+
+    /// The routes that may follow, or why none does.
+    fn may_go_on(&mut self, plan: &Plan, from: usize, to: To, now: Instant) -> Result<RouteSet, Next> {
+        let eligible = plan.eligible(self.open, from, to);
         if eligible.is_empty() {
             return Err(Next::NoRouteLeft);
         }
         if self.tried >= plan.max_routes {
             return Err(Next::AttemptsSpent);
         }
-        if end.is_some_and(|end| end <= now) {
+        if self.end(plan, now).at.is_some_and(|end| end <= now) {
             return Err(Next::DeadlineNear);
         }
         if !self.repeatable {
             return Err(Next::NotRepeatable);
         }
-        self.deferred.enter(|| plan.close(route));
-        let choice = self.take(plan, eligible).ok_or(Next::NoRouteLeft)?;
-        // A route that refused or was not ready was no attempt: the next one has its place.
-        if asked && !self.deferred.enter(Call::take_attempt) {
-            return Err(Next::AttemptsSpent);
-        }
-        self.start(plan, choice);
-        if !again(self.is_last(plan)) {
-            if asked {
-                self.deferred.enter(Call::give_attempt_back);
-            }
-            return Err(Next::NotRepeatable);
-        }
-        events::next_route(name(plan, route), verdict, name(plan, self.current));
-        plan.activated(self.current, verdict.class());
-        self.record_failure(plan, Next::NextRoute);
-        self.flush_skipped(plan);
-        Ok(())
+        Ok(eligible)
     }
 
-    fn keep(&mut self, plan: &Plan, failed: Failed<Res>, took: Option<Duration>) {
-        let Failed { verdict, row, result, status, asked } = failed;
+    /// An attempt has no content after the threshold: starts the next route beside it, if there is one that is fit.
+    pub(crate) fn start_beside(
+        &mut self,
+        plan: &Plan,
+        slow: &mut Lane,
+        again: impl FnOnce(bool) -> bool,
+    ) -> Option<Lane> {
+        slow.started_beside();
+        let now = Instant::now();
+        let to = plan.table.next(Some(Row::Timeout));
+        let eligible = self.may_go_on(plan, slow.route(), to, now).ok()?;
+        // A route in poor health is no help against one that is only slow.
+        let fit = RouteSet::new(eligible.iter().filter(|&route| !plan.is_poor(route)));
+        let (choice, until) = self.take(plan, fit)?;
+        if !self.deferred.enter(Call::take_attempt) {
+            self.open.insert(choice.route);
+            return None;
+        }
+        let lane = self.start(plan, choice, until);
+        if !again(self.is_last_use(plan, &lane)) {
+            self.deferred.enter(Call::give_attempt_back);
+            return None;
+        }
+        let after = slow.took(now).unwrap_or_default();
+        events::slow_start(name(plan, slow.route()), after, name(plan, lane.route()));
+        plan.slow_started(lane.route());
+        self.flush_skipped(plan);
+        Some(lane)
+    }
+
+    fn keep(&mut self, plan: &Plan, lane: &Lane, failed: Failed<Res>, took: Option<Duration>) {
+        let Failed { verdict, row, result, status, how } = failed;
+        let asked = how == How::Asked;
         let place = self.failures().len();
         let is_wanted = match plan.returns {
             Return::First => place == 0,
@@ -389,8 +430,9 @@ impl<Res> Cascade<Res> {
         if is_wanted {
             self.past().response = response.map(|response| (place, response));
         }
-        let route = self.current;
-        self.past().failures.push(Failure { route, verdict, row, error, status, asked, took });
+        let untold = Some(lane.attempt(plan, verdict, Next::Final, took));
+        let route = lane.route();
+        self.past().failures.push(Failure { route, verdict, row, error, status, asked, untold });
     }
 
     /// The failure that decides what the whole call has failed of.
@@ -404,52 +446,9 @@ impl<Res> Cascade<Res> {
         self.decider().and_then(|(_, failure)| failure.row)
     }
 
-    /// A route answered.
-    #[inline]
-    pub(crate) fn answered(&mut self, plan: &Plan) {
-        if plan.standing.is_some() {
-            let now = Instant::now();
-            let took =
-                self.clock.attempt.map_or(Duration::ZERO, |run| now.saturating_duration_since(run.since));
-            plan.answered(self.current, self.affinity, took, now);
-        }
-        if !self.recording && self.failures().is_empty() && !self.is_skipped() && self.scope.is_none() {
-            return;
-        }
-        let took = self.clock.attempt.map(|run| Instant::now().saturating_duration_since(run.since));
-        let attempt = attempt(plan, self.current, Verdict::SUCCESS, Next::Answered, took);
-        self.deferred.enter(|| Call::record(attempt));
-    }
-
-    /// An earlier answer stands in for all routes.
-    pub(crate) fn stood_in(&mut self, plan: &Plan, verdict: Verdict) {
-        events::last_good(verdict);
-        plan.meters.last_good(verdict.class());
-        if self.failures().is_empty() {
-            self.deferred.enter(|| Call::record(Attempt::new(LAYER, verdict).then(Next::Cached)));
-        } else {
-            self.record_failure(plan, Next::Cached);
-        }
-    }
-
     /// The verdict on the whole call.
     pub(crate) fn verdict(&self) -> Verdict {
         self.decider().map_or_else(|| Verdict::of(Class::Unknown), |(_, failure)| failure.verdict)
-    }
-
-    fn record_failure(&mut self, plan: &Plan, next: Next) {
-        let Some(failure) = self.failures().last() else { return };
-        let attempt = attempt(plan, failure.route, failure.verdict, next, failure.took);
-        self.deferred.enter(|| Call::record(attempt));
-    }
-
-    fn flush_skipped(&mut self, plan: &Plan) {
-        let Some(past) = &mut self.past else { return };
-        for (route, verdict) in past.skipped.drain(..) {
-            events::skipped(name(plan, route), verdict);
-            let attempt = attempt(plan, route, verdict, Next::Skipped, None);
-            self.deferred.enter(|| Call::record(attempt));
-        }
     }
 }
 
@@ -460,17 +459,5 @@ fn speaks_against<Res>(failed: &Failed<Res>) -> bool {
         failed.row,
         None | Some(Row::Invalid | Row::Refused | Row::ContextLength | Row::DeniedOtherwise)
     );
-    !ours && failed.verdict.blame() != Blame::Caller
-}
-
-fn name(plan: &Plan, route: usize) -> Option<&str> {
-    plan.name(route).map(|name| &**name)
-}
-
-fn attempt(plan: &Plan, route: usize, verdict: Verdict, next: Next, took: Option<Duration>) -> Attempt {
-    let attempt = Attempt::new(LAYER, verdict).on(plan.name(route).cloned()).then(next);
-    match took {
-        Some(took) => attempt.with_took(took),
-        None => attempt,
-    }
+    !ours && failed.how != How::Skipped && failed.verdict.blame() != Blame::Caller
 }

@@ -17,6 +17,17 @@ pub(crate) fn next_route(failed: Option<&str>, verdict: Verdict, next: Option<&s
     );
 }
 
+/// A route has no content yet, and the next one is started beside it.
+pub(crate) fn slow_start(slow: Option<&str>, after: Duration, next: Option<&str>) {
+    tracing::info!(
+        name: "failsoft_fallback_slow_start",
+        slow = slow.unwrap_or(ROUTE),
+        after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+        next = next.unwrap_or(ROUTE),
+        "failsoft_fallback_slow_start"
+    );
+}
+
 /// A route was passed over before it was asked.
 pub(crate) fn skipped(route: Option<&str>, verdict: Verdict) {
     tracing::debug!(

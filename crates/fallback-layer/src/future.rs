@@ -1,5 +1,8 @@
 //! The future of a call.
 
+mod judge;
+mod stage;
+
 use std::{
     fmt,
     pin::Pin,
@@ -7,14 +10,17 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Class, Classify, Denier, Fault, Next, Replay, Step, Verdict};
+use failsoft_core::{BoxError, Classify, Fault, Next, Replay};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+use self::{
+    judge::{Judged, judge},
+    stage::{Outcome, Progress, Stage, drive},
+};
 use crate::{
-    LAYER,
-    cascade::{Cascade, Failed},
+    cascade::{Cascade, Due, Failed, Lane, Then},
     last_good::{Keep, Kept},
     layer::Shared,
     order::{Affinity, NoAffinity},
@@ -23,8 +29,8 @@ use crate::{
 };
 
 pin_project! {
-    /// The future of a [`Fallback`](crate::Fallback)'s call: asks one route after the other. Dropped anywhere, it
-    /// drops the attempt that is running.
+    /// The future of a [`Fallback`](crate::Fallback)'s call: asks one route after the other, or beside it. Dropped
+    /// anywhere, it drops the attempts that are running.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, R, Req, C, P, K, O = NoAffinity>
     where
@@ -34,61 +40,53 @@ pin_project! {
         K: Keep<Req, S::Response>,
     {
         #[pin]
-        state: StateOf<S, R, Req, K::Keeping>,
-        // Made when an attempt is first seen to wait.
-        #[pin]
-        sleep: Option<Sleep>,
+        first: Stage<S, S::Future, K::Keeping>,
+        // While the first route is asked.
+        lane: Option<Lane>,
         cascade: Cascade<S::Response>,
-        // Until it is asked.
-        first: Option<S>,
         // The one for the next attempt.
         request: Option<Req>,
         kept: Option<P::Kept>,
         key: Option<K::Key>,
         shared: Arc<Shared<R, C, P, K, O>>,
+        // Those on further routes, in the order in which they were started. Boxed, so that a first route that answers
+        // carries nothing of them.
+        others: Others<R, Req, K::Keeping>,
+        // Made when an attempt is first seen to wait.
+        #[pin]
+        sleep: Option<Sleep>,
     }
 }
+
+type Others<R, Req, KF> = Vec<BoxOther<R, <R as Service<Req>>::Future, Req, KF>>;
+
+type BoxOther<R, RF, Req, KF> = Pin<Box<Other<R, RF, Req, KF>>>;
 
 pin_project! {
-    #[project = StateProj]
-    enum State<S, SF, R, RF, KF> {
-        Start,
-        // Every route that is left is in poor health, and one of them recovers soon.
-        Recover,
-        // No attempt is running.
-        Done,
-        ReadyFirst { service: S },
-        CallFirst { #[pin] future: SF },
-        Ready { service: R },
-        Call { #[pin] future: RF },
-        Keep { #[pin] future: KF },
+    /// An attempt on a further route.
+    struct Other<R, RF, Req, KF> {
+        lane: Lane,
+        #[pin]
+        stage: Stage<R, RF, KF>,
+        request: Option<Req>,
     }
 }
 
-type StateOf<S, R, Req, KF> = State<S, <S as Service<Req>>::Future, R, <R as Service<Req>>::Future, KF>;
-
-/// What came of an attempt.
-enum Outcome<Res> {
-    Response(Res),
-    Error(BoxError),
-    /// Readiness failed; that service is used up.
-    Unready(BoxError),
-    NotReadyInTime,
-    TimedOut,
-    /// The body of an answer that was to be kept broke off.
-    Cut(BoxError),
+/// One of the attempts that run.
+#[derive(Clone, Copy)]
+enum Which {
+    First,
+    Other(usize),
 }
 
-/// How far an attempt has come.
-enum Progress<Res, Out> {
-    Waits {
-        called: bool,
-    },
-    Done(Outcome<Res>),
-    /// The answer was good, and was kept.
-    Kept(Out),
-    /// The future has given its result already.
-    Over,
+/// What came of a poll of an attempt.
+enum Came<T> {
+    /// It waits.
+    Waits,
+    /// It has come further, or is gone: all are looked at once more.
+    Further,
+    /// The call is over.
+    Over(T),
 }
 
 impl<S, R, Req, C, P, K, O> ResponseFuture<S, R, Req, C, P, K, O>
@@ -99,20 +97,23 @@ where
     K: Keep<Req, S::Response>,
     O: Affinity<Req>,
 {
+    #[inline]
     pub(crate) fn new(first: S, request: Req, shared: Arc<Shared<R, C, P, K, O>>) -> Self {
         let key = shared.keep.key(&request);
         let affinity = shared.affinity.key(&request);
+        let tokens = shared.affinity.tokens(&request);
         let (request, kept) =
             if shared.plan.repeats() { shared.replay.keep(request) } else { (request, None) };
         Self {
-            state: State::Start,
-            sleep: None,
-            cascade: Cascade::new(kept.is_some(), affinity),
-            first: Some(first),
+            first: Stage::Ready { service: first },
+            lane: None,
+            cascade: Cascade::new(kept.is_some(), affinity, tokens),
             request: Some(request),
             kept,
             key,
             shared,
+            others: Vec::new(),
+            sleep: None,
         }
     }
 }
@@ -128,133 +129,300 @@ where
     type Output = Result<K::Out, BoxError>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let shared = &**this.shared;
-        let plan = &shared.plan;
-        let cascade = this.cascade;
-        if let StateProj::Start = this.state.as_mut().project() {
-            if let Err(fault) = cascade.begin(plan) {
-                this.state.set(State::Done);
-                return Poll::Ready(refuse(cascade, shared, this.key.take(), fault));
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.cascade.is_new() {
+            let this = self.as_mut().project();
+            match this.cascade.begin(&this.shared.plan) {
+                Ok(lane) => self.as_mut().place(lane),
+                Err(fault) => {
+                    return Poll::Ready(refuse(this.cascade, this.shared, this.key.take(), fault));
+                }
             }
-            let next = next(cascade, this.first, shared);
-            this.state.set(next);
         }
         loop {
-            if matches!(this.state.as_mut().project(), StateProj::Recover) {
-                if let Some(until) = cascade.waits_until() {
-                    ready!(poll_sleep(this.sleep.as_mut(), until, cx));
-                    cascade.recovered(plan);
-                }
-                let next = route(cascade.current(), this.first, shared);
-                this.state.set(next);
+            if let Some(result) = self.as_mut().poll_attempts(cx) {
+                return Poll::Ready(result);
             }
-            // One scope for all that the attempt does in this poll.
-            let outcome = match cascade.enter(|| drive(this.state.as_mut(), this.request, cx)) {
-                Progress::Waits { called } => {
-                    ready!(poll_limit(this.sleep.as_mut(), cascade, plan, called, cx));
-                    if called { Outcome::TimedOut } else { Outcome::NotReadyInTime }
-                }
-                Progress::Done(outcome) => outcome,
-                Progress::Kept(answer) => {
-                    cascade.answered(plan);
-                    this.state.set(State::Done);
-                    return Poll::Ready(Ok(answer));
-                }
-                Progress::Over => return Poll::Pending,
-            };
-            // What the attempt holds is given back before another one begins.
-            this.state.set(State::Done);
-            let failed = match judge(outcome, cascade, shared) {
-                Judged::Failed(failed, to) => {
-                    let again = |last| {
-                        *this.request = shared.replay.again(this.kept, last);
-                        this.request.is_some()
-                    };
-                    cascade.fail(plan, to, failed, again)
-                }
-                Judged::Good(response) => match shared.keep.keep(this.key.as_ref(), response) {
-                    Kept::Now(answer) => {
-                        cascade.answered(plan);
-                        return Poll::Ready(Ok(answer));
-                    }
-                    Kept::Later(future) => {
-                        this.state.set(State::Keep { future });
-                        continue;
-                    }
-                },
-            };
-            match failed {
-                Ok(()) => {
-                    let next = next(cascade, this.first, shared);
-                    this.state.set(next);
-                }
-                Err(why) => return Poll::Ready(finish(cascade, shared, this.key.take(), why)),
+            if let Some(result) = ready!(self.as_mut().poll_time(cx)) {
+                return Poll::Ready(result);
             }
         }
     }
 }
 
-enum Judged<Res> {
-    Good(Res),
-    Failed(Failed<Res>, To),
-}
-
-/// What an outcome means, and where it goes on to.
-fn judge<Res, R, C, P, K, O>(
-    outcome: Outcome<Res>,
-    cascade: &Cascade<Res>,
-    shared: &Shared<R, C, P, K, O>,
-) -> Judged<Res>
+impl<S, R, Req, C, P, K, O> ResponseFuture<S, R, Req, C, P, K, O>
 where
-    C: Classify<Res>,
+    S: Service<Req, Error: Into<BoxError>>,
+    R: Service<Req, Response = S::Response, Error: Into<BoxError>> + Clone,
+    C: Classify<S::Response>,
+    P: Replay<Req>,
+    K: Keep<Req, S::Response>,
 {
-    let plan = &shared.plan;
-    let failed = match outcome {
-        Outcome::Response(response) => match shared.classify.response(&response) {
-            Step::Now(verdict) if !verdict.is_success() => {
-                let (row, asked) = (Row::of(verdict.class()), !verdict.class().is_denied());
-                let status = shared.classify.status_code(&response);
-                Failed { verdict, row, result: Ok(response), status, asked }
+    /// Begins an attempt, with the request that is there for it.
+    #[inline]
+    fn place(self: Pin<&mut Self>, lane: Lane) {
+        let this = self.project();
+        let further = lane.route().checked_sub(1).and_then(|place| this.shared.services.get(place));
+        match further {
+            Some(service) => {
+                // A clone that no other call has touched.
+                let stage = Stage::Ready { service: service.clone() };
+                this.others.push(Box::pin(Other { lane, stage, request: this.request.take() }));
             }
-            // One whose verdict comes with the end of its body is good so far.
-            _ => return Judged::Good(response),
-        },
-        Outcome::Error(error) => {
-            let verdict = shared.classify.error(&*error);
-            let asked = !verdict.class().is_denied();
-            Failed { verdict, row: row_of_error(verdict, &error), result: Err(error), status: None, asked }
+            None => *this.lane = Some(lane),
         }
-        Outcome::Cut(error) => {
-            let verdict = shared.classify.error(&*error);
-            let unknown = verdict.class() == Class::Unknown;
-            let verdict = if unknown { Verdict::of(Class::Transient) } else { verdict };
-            Failed { verdict, row: Row::of(verdict.class()), result: Err(error), status: None, asked: true }
+    }
+
+    /// Takes each attempt as far as it goes.
+    #[inline]
+    fn poll_attempts(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<Result<K::Out, BoxError>> {
+        loop {
+            let this = self.as_mut().project();
+            if let Some(lane) = this.lane.as_ref().filter(|lane| !lane.is_waiting()) {
+                // One scope for all that the attempt does in this poll.
+                let progress = lane.enter(this.cascade.scope(), || drive(this.first, this.request, cx));
+                match self.as_mut().came(Which::First, progress) {
+                    Came::Waits => {}
+                    Came::Further => continue,
+                    Came::Over(result) => return Some(result),
+                }
+            }
+            match self.as_mut().poll_others(cx) {
+                Came::Waits => return None,
+                Came::Further => {}
+                Came::Over(result) => return Some(result),
+            }
         }
-        Outcome::Unready(error) => {
-            // Nothing was sent, so whatever it means, another route may be asked.
-            let verdict = shared.classify.error(&*error);
-            let row = Row::of(verdict.class());
-            return Judged::Failed(
-                Failed { verdict, row, result: Err(error), status: None, asked: false },
-                To::Any,
-            );
+    }
+
+    fn poll_others(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Came<Result<K::Out, BoxError>> {
+        for at in 0.. {
+            let this = self.as_mut().project();
+            let Some(other) = this.others.get_mut(at) else { break };
+            let other = other.as_mut().project();
+            if other.lane.is_waiting() {
+                continue;
+            }
+            let progress = other.lane.enter(this.cascade.scope(), || drive(other.stage, other.request, cx));
+            match self.as_mut().came(Which::Other(at), progress) {
+                Came::Waits => {}
+                further => return further,
+            }
         }
-        Outcome::NotReadyInTime => return Judged::Failed(cascade.not_ready(plan), To::Any),
-        Outcome::TimedOut => cascade.timed_out(plan),
-    };
-    let to = plan.table.next(failed.row);
-    Judged::Failed(failed, to)
+        Came::Waits
+    }
+
+    /// Waits until something of an attempt is due.
+    fn poll_time(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<K::Out, BoxError>>> {
+        let mut this = self.as_mut().project();
+        let Some((at, which, due)) =
+            next_due(this.cascade, this.lane.as_ref(), this.others, &this.shared.plan)
+        else {
+            return Poll::Pending;
+        };
+        ready!(poll_sleep(this.sleep.as_mut(), at, cx));
+        Poll::Ready(match due {
+            Due::Limit => self.out_of_time(which),
+            Due::Recovery => {
+                if let Some(lane) = lane_mut(this.lane, this.others, which) {
+                    this.cascade.recovered(&this.shared.plan, lane);
+                }
+                None
+            }
+            Due::Slow => {
+                let (kept, request, shared) = (this.kept, this.request, &**this.shared);
+                let again = |last| {
+                    *request = shared.replay.again(kept, last);
+                    request.is_some()
+                };
+                let lane = lane_mut(this.lane, this.others, which);
+                let beside = lane.and_then(|lane| this.cascade.start_beside(&shared.plan, lane, again));
+                if let Some(lane) = beside {
+                    self.place(lane);
+                }
+                None
+            }
+        })
+    }
+
+    fn out_of_time(mut self: Pin<&mut Self>, which: Which) -> Option<Result<K::Out, BoxError>> {
+        let this = self.as_mut().project();
+        let called = lane_mut(this.lane, this.others, which).is_some_and(|lane| lane.is_called());
+        let outcome = if called { Outcome::TimedOut } else { Outcome::NotReadyInTime };
+        match self.came(which, Progress::Done(outcome)) {
+            Came::Over(result) => Some(result),
+            Came::Waits | Came::Further => None,
+        }
+    }
+
+    /// Takes in how far an attempt has come.
+    #[inline]
+    fn came(
+        mut self: Pin<&mut Self>,
+        which: Which,
+        progress: Progress<S::Response, K::Out>,
+    ) -> Came<Result<K::Out, BoxError>> {
+        let this = self.as_mut().project();
+        let shared = &**this.shared;
+        let outcome = match progress {
+            Progress::Waits { called } => {
+                if let Some(lane) = lane_mut(this.lane, this.others, which) {
+                    this.cascade.waits(&shared.plan, lane, called);
+                }
+                return Came::Waits;
+            }
+            Progress::Kept(answer) => {
+                self.won(which);
+                return Came::Over(Ok(answer));
+            }
+            Progress::Done(outcome) => outcome,
+        };
+        let Some(lane) = lane_mut(this.lane, this.others, which) else { return Came::Waits };
+        match judge(outcome, this.cascade, lane, shared) {
+            Judged::Good(response) => match shared.keep.keep(this.key.as_ref(), response) {
+                Kept::Now(answer) => {
+                    self.won(which);
+                    Came::Over(Ok(answer))
+                }
+                Kept::Later(future) => {
+                    self.set_stage(which, future);
+                    Came::Further
+                }
+            },
+            Judged::Failed(failed, to) => self.lost(which, failed, to),
+        }
+    }
+
+    /// An answer is there, or its head, and is read to its end.
+    fn set_stage(self: Pin<&mut Self>, which: Which, future: K::Keeping) {
+        let mut this = self.project();
+        match which {
+            Which::First => this.first.set(Stage::Keep { future }),
+            Which::Other(at) => {
+                if let Some(other) = this.others.get_mut(at) {
+                    other.as_mut().project().stage.set(Stage::Keep { future });
+                }
+            }
+        }
+    }
+
+    /// The answer of an attempt is the call's.
+    #[inline]
+    fn won(mut self: Pin<&mut Self>, which: Which) {
+        let mut this = self.as_mut().project();
+        let won = match which {
+            Which::First => {
+                this.first.set(Stage::Over);
+                this.lane.take()
+            }
+            Which::Other(at) => take_other(this.others, at),
+        };
+        let Some(lane) = won else { return };
+        if this.lane.is_some() || !this.others.is_empty() {
+            self.as_mut().drop_the_others();
+        }
+        let this = self.project();
+        this.cascade.answered(&this.shared.plan, &lane);
+    }
+
+    /// Drops the attempts that still run, each in its scope.
+    #[cold]
+    fn drop_the_others(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let plan = &this.shared.plan;
+        if let Some(lane) = this.lane.take() {
+            lane.enter(this.cascade.scope(), || this.first.set(Stage::Over));
+            this.cascade.overtaken(plan, &lane);
+        }
+        for mut other in this.others.drain(..) {
+            let mut other = other.as_mut().project();
+            other.lane.enter(this.cascade.scope(), || other.stage.set(Stage::Over));
+            this.cascade.overtaken(plan, other.lane);
+        }
+    }
+
+    /// An attempt has failed.
+    #[cold]
+    fn lost(
+        mut self: Pin<&mut Self>,
+        which: Which,
+        failed: Failed<S::Response>,
+        to: To,
+    ) -> Came<Result<K::Out, BoxError>> {
+        let mut this = self.as_mut().project();
+        // What the attempt holds is given back before another one begins.
+        let lane = match which {
+            Which::First => {
+                this.first.set(Stage::Over);
+                this.lane.take()
+            }
+            Which::Other(at) => take_other(this.others, at),
+        };
+        let Some(lane) = lane else { return Came::Waits };
+        let beside = youngest(this.lane.as_ref(), this.others);
+        let (kept, request, shared) = (this.kept, this.request, &**this.shared);
+        let again = |last| {
+            *request = shared.replay.again(kept, last);
+            request.is_some()
+        };
+        match this.cascade.fail(&shared.plan, &lane, to, failed, beside, again) {
+            Then::Next(lane) => {
+                self.place(lane);
+                Came::Further
+            }
+            Then::Wait => Came::Further,
+            Then::End(why) => {
+                self.as_mut().drop_the_others();
+                let this = self.project();
+                Came::Over(finish(this.cascade, this.shared, this.key.take(), why))
+            }
+        }
+    }
 }
 
-/// A fallback inside whose routes were all asked before is no reason not to take another route.
-fn row_of_error(verdict: Verdict, error: &BoxError) -> Option<Row> {
-    let ours = || Fault::find(&**error).is_some_and(|fault| fault.layer() == LAYER);
-    match verdict.class() {
-        Class::Denied(Denier::Loop) if ours() => Some(Row::DeniedByCircuit),
-        class => Row::of(class),
+fn take_other<R, RF, Req, KF>(others: &mut Vec<BoxOther<R, RF, Req, KF>>, at: usize) -> Option<Lane> {
+    if at >= others.len() {
+        return None;
     }
+    let mut other = others.remove(at);
+    let mut other = other.as_mut().project();
+    other.stage.set(Stage::Over);
+    Some(std::mem::replace(other.lane, Lane::first()))
+}
+
+fn lane_mut<'a, R, RF, Req, KF>(
+    first: &'a mut Option<Lane>,
+    others: &'a mut [BoxOther<R, RF, Req, KF>],
+    which: Which,
+) -> Option<&'a mut Lane> {
+    match which {
+        Which::First => first.as_mut(),
+        Which::Other(at) => others.get_mut(at).map(|other| other.as_mut().project().lane),
+    }
+}
+
+/// The number of the last attempt that was started of those that run.
+fn youngest<R, RF, Req, KF>(first: Option<&Lane>, others: &[BoxOther<R, RF, Req, KF>]) -> Option<u32> {
+    let others = others.iter().map(|other| other.lane.number());
+    others.chain(first.map(Lane::number)).max()
+}
+
+/// What comes first of all that the attempts wait for.
+fn next_due<Res, R, RF, Req, KF>(
+    cascade: &Cascade<Res>,
+    first: Option<&Lane>,
+    others: &[BoxOther<R, RF, Req, KF>],
+    plan: &Plan,
+) -> Option<(Instant, Which, Due)> {
+    let youngest = youngest(first, others);
+    let others = others.iter().enumerate().map(|(at, other)| (Which::Other(at), &other.lane));
+    let lanes = first.map(|lane| (Which::First, lane)).into_iter().chain(others);
+    lanes
+        .filter_map(|(which, lane)| {
+            let (at, due) = cascade.due(plan, lane, youngest == Some(lane.number()))?;
+            Some((at, which, due))
+        })
+        .min_by_key(|(at, ..)| *at)
 }
 
 /// No route could be asked: an earlier answer, or why.
@@ -288,95 +456,6 @@ fn finish<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
     cascade.end_with(plan, why).map(|response| shared.keep.pass(response))
 }
 
-/// The route that was taken, or the wait for its recovery.
-#[inline]
-fn next<Res, S, SF, R: Clone, RF, KF, C, P, K, O>(
-    cascade: &Cascade<Res>,
-    first: &mut Option<S>,
-    shared: &Shared<R, C, P, K, O>,
-) -> State<S, SF, R, RF, KF> {
-    if cascade.waits_until().is_some() { State::Recover } else { route(cascade.current(), first, shared) }
-}
-
-/// A pristine clone of the route that was taken.
-fn route<S, SF, R: Clone, RF, KF, C, P, K, O>(
-    place: usize,
-    first: &mut Option<S>,
-    shared: &Shared<R, C, P, K, O>,
-) -> State<S, SF, R, RF, KF> {
-    let further = || place.checked_sub(1).and_then(|place| shared.services.get(place));
-    match further() {
-        Some(service) => State::Ready { service: service.clone() },
-        // Taken once: each route is asked at most once.
-        None => first.take().map_or(State::Done, |service| State::ReadyFirst { service }),
-    }
-}
-
-/// Takes the attempt as far as it goes.
-fn drive<S, R, Req, KF, Out>(
-    mut state: Pin<&mut StateOf<S, R, Req, KF>>,
-    request: &mut Option<Req>,
-    cx: &mut Context<'_>,
-) -> Progress<S::Response, Out>
-where
-    S: Service<Req, Error: Into<BoxError>>,
-    R: Service<Req, Response = S::Response, Error: Into<BoxError>>,
-    KF: Future<Output = Result<Out, BoxError>>,
-{
-    loop {
-        match state.as_mut().project() {
-            StateProj::ReadyFirst { service } => match make_ready(service, request, cx) {
-                Poll::Ready(Ok(future)) => state.set(State::CallFirst { future }),
-                Poll::Ready(Err(error)) => return Progress::Done(Outcome::Unready(error)),
-                Poll::Pending => return Progress::Waits { called: false },
-            },
-            StateProj::Ready { service } => match make_ready(service, request, cx) {
-                Poll::Ready(Ok(future)) => state.set(State::Call { future }),
-                Poll::Ready(Err(error)) => return Progress::Done(Outcome::Unready(error)),
-                Poll::Pending => return Progress::Waits { called: false },
-            },
-            StateProj::CallFirst { future } => return Progress::of(future.poll(cx)),
-            StateProj::Call { future } => return Progress::of(future.poll(cx)),
-            StateProj::Keep { future } => {
-                return match future.poll(cx) {
-                    Poll::Ready(Ok(answer)) => Progress::Kept(answer),
-                    Poll::Ready(Err(error)) => Progress::Done(Outcome::Cut(error)),
-                    Poll::Pending => Progress::Waits { called: true },
-                };
-            }
-            StateProj::Start | StateProj::Recover | StateProj::Done => return Progress::Over,
-        }
-    }
-}
-
-/// Readies a service and calls it.
-fn make_ready<T, Req>(
-    service: &mut T,
-    request: &mut Option<Req>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<T::Future, BoxError>>
-where
-    T: Service<Req, Error: Into<BoxError>>,
-{
-    ready!(service.poll_ready(cx)).map_err(Into::into)?;
-    Poll::Ready(match request.take() {
-        Some(request) => Ok(service.call(request)),
-        None => Err(Fault::new(Class::Unknown, LAYER).with_message("the request was sent already").into()),
-    })
-}
-
-/// Ready when the attempt has used up its time.
-fn poll_limit<Res>(
-    sleep: Pin<&mut Option<Sleep>>,
-    cascade: &mut Cascade<Res>,
-    plan: &Plan,
-    called: bool,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let Some(limit) = cascade.limit(plan, called) else { return Poll::Pending };
-    poll_sleep(sleep, limit, cx)
-}
-
 fn poll_sleep(mut sleep: Pin<&mut Option<Sleep>>, limit: Instant, cx: &mut Context<'_>) -> Poll<()> {
     match sleep.as_mut().as_pin_mut() {
         Some(mut sleep) => {
@@ -392,16 +471,6 @@ fn poll_sleep(mut sleep: Pin<&mut Option<Sleep>>, limit: Instant, cx: &mut Conte
     }
 }
 
-impl<Res, Out> Progress<Res, Out> {
-    fn of<E: Into<BoxError>>(polled: Poll<Result<Res, E>>) -> Self {
-        match polled {
-            Poll::Ready(Ok(response)) => Self::Done(Outcome::Response(response)),
-            Poll::Ready(Err(error)) => Self::Done(Outcome::Error(error.into())),
-            Poll::Pending => Self::Waits { called: true },
-        }
-    }
-}
-
 impl<S, R, Req, C, P, K, O> fmt::Debug for ResponseFuture<S, R, Req, C, P, K, O>
 where
     S: Service<Req>,
@@ -410,7 +479,8 @@ where
     K: Keep<Req, S::Response>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let route = self.shared.plan.name(self.cascade.current());
-        f.debug_struct("ResponseFuture").field("route", &route).finish_non_exhaustive()
+        let lanes = self.lane.iter().chain(self.others.iter().map(|other| &other.lane));
+        let routes: Vec<_> = lanes.map(|lane| self.shared.plan.name(lane.route())).collect();
+        f.debug_struct("ResponseFuture").field("asks", &routes).finish_non_exhaustive()
     }
 }

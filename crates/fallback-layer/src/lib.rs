@@ -29,6 +29,10 @@
 //! |---|---|
 //! | set it up, with all defaults | [`Builder`] |
 //! | describe a route: name, health, credential, window, cost | [`Route`] |
+//! | change requests and answers for a route | [`adapt`] |
+//! | build a route for each request | [`Route::by_request`] |
+//! | start the next route beside one that is slow | [`Builder::slow_start`] |
+//! | keep prompts from windows that they do not fit into | [`Builder::estimate`] |
 //! | know which failures go on, and where to; change it | [`table`] |
 //! | let an earlier answer stand in | [`last_good`] |
 //! | spread calls by weight or latency, or keep a conversation where it is | [`order`] |
@@ -81,6 +85,9 @@
 // The README is tested with the crate.
 #![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
+pub mod adapt;
+mod boxed;
+mod by_request;
 mod cascade;
 mod events;
 mod future;
@@ -97,11 +104,13 @@ pub mod table;
 const LAYER: &str = "fallback-layer";
 
 pub use self::{
+    boxed::{BoxRoute, BoxRouteFuture},
+    by_request::{ByRequest, ByRequestFuture},
     future::ResponseFuture,
     layer::{Builder, FallbackLayer},
-    order::{Affinity, ByKey, NoAffinity, Order},
+    order::{Affinity, ByKey, Estimating, NoAffinity, Order},
     plan::{Return, WhenAllPoor},
-    route::{BoxRoute, NoRoute, Route},
+    route::{NoRoute, Route},
     service::Fallback,
     table::{Row, To},
 };

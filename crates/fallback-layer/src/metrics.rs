@@ -20,11 +20,15 @@ pub const LAST_GOOD: &str = "failsoft_fallback_last_good_total";
 /// Counter: routes that were asked as a last resort, because all that were left were in poor health. Label `route`.
 pub const LAST_RESORTS: &str = "failsoft_fallback_last_resorts_total";
 
+/// Counter: routes that were started beside one that was [slow](crate::Builder::slow_start); they are among the activations
+/// too, with the class `timeout.first_content`. Label `route`: the one that was started.
+pub const SLOW_STARTS: &str = "failsoft_fallback_slow_starts_total";
+
 /// Counter: calls that failed after more than one route, or without any. Label `class`: of what.
 pub const EXHAUSTED: &str = "failsoft_fallback_exhausted_total";
 
 /// All of the names.
-pub const NAMES: [&str; 5] = [ACTIVATIONS, COST_FACTOR, LAST_GOOD, LAST_RESORTS, EXHAUSTED];
+pub const NAMES: [&str; 6] = [ACTIVATIONS, COST_FACTOR, LAST_GOOD, LAST_RESORTS, SLOW_STARTS, EXHAUSTED];
 
 #[cfg(feature = "metrics")]
 mod handles {
@@ -36,7 +40,7 @@ mod handles {
     use failsoft_core::Class;
     use metrics::{Counter, Histogram};
 
-    use super::{ACTIVATIONS, COST_FACTOR, EXHAUSTED, LAST_GOOD, LAST_RESORTS};
+    use super::{ACTIVATIONS, COST_FACTOR, EXHAUSTED, LAST_GOOD, LAST_RESORTS, SLOW_STARTS};
 
     /// The handles of one layer; each is made when it is first used, when the recorder is there. Routes have their place
     /// as key, and there are a few dozen classes. Only failures come here.
@@ -47,6 +51,7 @@ mod handles {
         cost_factor: Each<usize, Histogram>,
         last_good: Each<&'static str, Counter>,
         last_resorts: Each<usize, Counter>,
+        slow_starts: Each<usize, Counter>,
         exhausted: Each<&'static str, Counter>,
     }
 
@@ -99,6 +104,12 @@ mod handles {
             self.last_resorts.get(place, make).increment(1);
         }
 
+        pub(crate) fn slow_start(&self, place: usize, route: Option<&str>) {
+            let route = || route.unwrap_or("-").to_owned();
+            let make = || metrics::counter!(SLOW_STARTS, "target" => self.target(), "route" => route());
+            self.slow_starts.get(place, make).increment(1);
+        }
+
         pub(crate) fn exhausted(&self, class: Class) {
             let class = class.as_str();
             let make = || metrics::counter!(EXHAUSTED, "target" => self.target(), "class" => class);
@@ -132,6 +143,7 @@ mod handles {
         pub(crate) const fn activation(self, _: usize, _: Option<&str>, _: Class, _: f64) {}
         pub(crate) const fn last_good(self, _: Class) {}
         pub(crate) const fn last_resort(self, _: usize, _: Option<&str>) {}
+        pub(crate) const fn slow_start(self, _: usize, _: Option<&str>) {}
         pub(crate) const fn exhausted(self, _: Class) {}
     }
 }

@@ -51,10 +51,16 @@ pub enum Order {
     LeastLatency,
 }
 
-/// Gives a request the key by which it stays with a route: what [`sticky`](crate::Builder::sticky) makes of a function.
+/// What a request tells of the route that it belongs to: what [`sticky`](crate::Builder::sticky) and
+/// [`estimate`](crate::Builder::estimate) make of functions.
 pub trait Affinity<Req> {
     /// Requests of one key stay together; `None` follows the order.
     fn key(&self, request: &Req) -> Option<u64>;
+
+    /// About how many tokens of a context window the request needs. By default nobody knows.
+    fn tokens(&self, _: &Req) -> Option<u32> {
+        None
+    }
 }
 
 /// Requests stay with no route: the default.
@@ -67,6 +73,13 @@ pub struct ByKey<F> {
     key: F,
     /// Keyed at random, so that nobody can choose keys that collide.
     hasher: RandomState,
+}
+
+/// Requests tell how many tokens they need, see [`estimate`](crate::Builder::estimate).
+#[derive(Clone)]
+pub struct Estimating<O, F> {
+    affinity: O,
+    estimate: F,
 }
 
 /// How much a further answer counts in the average.
@@ -204,6 +217,16 @@ impl Standing {
         }
     }
 
+    /// A route was let go after so long: it is at least as slow as that.
+    pub(crate) fn overtaken(&mut self, route: usize, took: Duration) {
+        if let Some(seen) = self.routes.get_mut(route) {
+            let took = took.as_secs_f64();
+            let latency =
+                |before: f64| if took > before { before + SMOOTHING * (took - before) } else { before };
+            seen.latency = Some(seen.latency.map_or(took, latency));
+        }
+    }
+
     /// A route has failed, for a reason that speaks against it.
     pub(crate) fn failed(&mut self, route: usize, key: Option<u64>, now: Instant) {
         if let Some(seen) = self.routes.get_mut(route) {
@@ -257,6 +280,28 @@ impl<F> ByKey<F> {
 impl<Req, H: Hash, F: Fn(&Req) -> Option<H>> Affinity<Req> for ByKey<F> {
     fn key(&self, request: &Req) -> Option<u64> {
         (self.key)(request).map(|key| self.hasher.hash_one(key))
+    }
+}
+
+impl<O, F> Estimating<O, F> {
+    pub(crate) const fn new(affinity: O, estimate: F) -> Self {
+        Self { affinity, estimate }
+    }
+}
+
+impl<Req, O: Affinity<Req>, F: Fn(&Req) -> Option<u32>> Affinity<Req> for Estimating<O, F> {
+    fn key(&self, request: &Req) -> Option<u64> {
+        self.affinity.key(request)
+    }
+
+    fn tokens(&self, request: &Req) -> Option<u32> {
+        (self.estimate)(request)
+    }
+}
+
+impl<O, F> fmt::Debug for Estimating<O, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Estimating").finish_non_exhaustive()
     }
 }
 

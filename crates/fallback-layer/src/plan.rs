@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Call, Class, Condition};
+use failsoft_core::{Call, Class, Condition, Limit};
 use tokio::time::Instant;
 
 use crate::{
@@ -64,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) ready_within: Duration,
     pub(crate) when_all_poor: WhenAllPoor,
     pub(crate) returns: Return,
+    /// After how long without content the next route is started beside the current one.
+    pub(crate) slow_start: Option<Duration>,
     /// What is remembered of earlier calls, where the order needs it.
     pub(crate) standing: Option<Mutex<Standing>>,
     pub(crate) meters: Meters,
@@ -128,6 +130,14 @@ impl RouteSet {
         self.0 &= !(1 << (route % Self::CAPACITY));
     }
 
+    pub(crate) fn insert(&mut self, route: usize) {
+        self.0 |= 1 << (route % Self::CAPACITY);
+    }
+
+    pub(crate) const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         (0..Self::CAPACITY).filter(move |&route| self.contains(route))
     }
@@ -142,6 +152,16 @@ impl Plan {
             return all;
         }
         RouteSet::new(all.iter().filter(|&route| self.info(route).is_some_and(|info| info.marks.free)))
+    }
+
+    /// Those whose windows hold so many tokens, or are not known; if there are none, the largest.
+    pub(crate) fn with_room(&self, open: RouteSet, tokens: u32) -> RouteSet {
+        let window = |route: usize| self.info(route).map_or(0, |info| info.marks.window);
+        let with = |least: u32| {
+            RouteSet::new(open.iter().filter(|&route| window(route) == 0 || window(route) >= least))
+        };
+        let fits = with(tokens);
+        if fits.is_empty() { with(open.iter().map(window).max().unwrap_or(0)) } else { fits }
     }
 
     /// Whether a call may ask more than one route, so that its request is worth keeping.
@@ -160,6 +180,12 @@ impl Plan {
         if let Some(info) = self.info(route) {
             self.meters.activation(route, Some(&info.name), after, info.cost_factor);
         }
+    }
+
+    /// A route is asked beside one that is slow.
+    pub(crate) fn slow_started(&self, route: usize) {
+        self.activated(route, Class::Timeout(Limit::FirstContent));
+        self.meters.slow_start(route, name(self, route));
     }
 
     pub(crate) fn name(&self, route: usize) -> Option<&Arc<str>> {
@@ -227,6 +253,13 @@ impl Plan {
         }
     }
 
+    /// A route was let go because another one answered first: it would have taken at least so long.
+    pub(crate) fn overtaken(&self, route: usize, took: Duration) {
+        if let Some(standing) = &self.standing {
+            lock(standing).overtaken(route, took);
+        }
+    }
+
     pub(crate) fn earliest_recovery(&self, open: RouteSet) -> Option<Duration> {
         open.iter().filter_map(|route| self.recovers_in(route)).min()
     }
@@ -248,6 +281,10 @@ impl Plan {
         let name = if route == 0 { Some(&self.first) } else { self.name(route) };
         let _ = name.is_some_and(Call::visit_first);
     }
+}
+
+pub(crate) fn name(plan: &Plan, route: usize) -> Option<&str> {
+    plan.name(route).map(|name| &**name)
 }
 
 fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
@@ -286,6 +323,7 @@ mod tests {
             ready_within: Duration::from_secs(5),
             when_all_poor,
             returns: Return::Combined,
+            slow_start: None,
             standing: None,
             meters: Meters::default(),
         }

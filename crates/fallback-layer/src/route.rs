@@ -17,13 +17,19 @@
 use std::{
     fmt,
     marker::PhantomData,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use failsoft_core::{BoxError, Condition, Health};
+use tower_layer::Layer;
 use tower_service::Service;
+
+use crate::{
+    adapt::{self, AdaptRequest, AdaptResponse},
+    boxed::BoxRoute,
+    by_request::ByRequest,
+};
 
 /// A service that may answer, with its name, its health and its marks.
 #[derive(Clone)]
@@ -43,6 +49,8 @@ pub(crate) struct Info {
     /// Its share, where the order is by weight.
     pub(crate) weight: u32,
     pub(crate) cost_factor: f64,
+    /// Whether it may turn out that it cannot be asked, so that another one has its place.
+    pub(crate) may_be_skipped: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -67,6 +75,7 @@ impl<S> Route<S> {
                 marks: Marks::default(),
                 weight: 1,
                 cost_factor: 1.0,
+                may_be_skipped: false,
             },
         }
     }
@@ -127,6 +136,63 @@ impl<S> Route<S> {
     }
 }
 
+/// Adapters, see [`adapt`].
+impl<S> Route<S> {
+    /// Changes each request before it goes to this route: another model name, a pruned context, other tool ids. When it
+    /// fails, the route is skipped.
+    pub fn adapt_request<In, Out, E, F>(self, adapt: F) -> Route<AdaptRequest<S, adapt::Sync<F>>>
+    where
+        F: Fn(In) -> Result<Out, E>,
+    {
+        self.with(&adapt::request(adapt)).may_be_skipped()
+    }
+
+    /// Changes each request before it goes to this route, by a function that waits; in the time that the route has.
+    pub fn adapt_request_async<In, Fut, F>(self, adapt: F) -> Route<AdaptRequest<S, adapt::Async<F>>>
+    where
+        F: Fn(In) -> Fut,
+    {
+        self.with(&adapt::request_async(adapt)).may_be_skipped()
+    }
+
+    /// Changes each response of this route. When it fails, the route has failed.
+    pub fn adapt_response<In, Out, E, F>(self, adapt: F) -> Route<AdaptResponse<S, adapt::Sync<F>>>
+    where
+        F: Fn(In) -> Result<Out, E>,
+    {
+        self.with(&adapt::response(adapt))
+    }
+
+    /// Changes each response of this route, by a function that waits; in the time that the route has.
+    pub fn adapt_response_async<In, Fut, F>(self, adapt: F) -> Route<AdaptResponse<S, adapt::Async<F>>>
+    where
+        F: Fn(In) -> Fut,
+    {
+        self.with(&adapt::response_async(adapt))
+    }
+
+    /// Boxes the route's service, so that it is of one type with other routes.
+    pub fn into_boxed<Req, Res>(self) -> Route<BoxRoute<Req, Res>>
+    where
+        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Route { service: BoxRoute::new(self.service), info: self.info }
+    }
+
+    fn with<L: Layer<S>>(self, layer: &L) -> Route<L::Service> {
+        Route { service: layer.layer(self.service), info: self.info }
+    }
+
+    const fn may_be_skipped(mut self) -> Self {
+        self.info.may_be_skipped = true;
+        self
+    }
+}
+
 impl Route<()> {
     /// Name, health and marks without a service: how the first route, which is the service under the layer, is
     /// [described](crate::Builder::first).
@@ -136,7 +202,7 @@ impl Route<()> {
 }
 
 impl<Req, Res> Route<BoxRoute<Req, Res>> {
-    /// A route with a boxed service, for routes of different types. Boxing costs two allocations for each call
+    /// A route with a boxed service, for routes of different types. Boxing costs one allocation for each call
     /// that the route is asked.
     pub fn boxed<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
@@ -145,9 +211,42 @@ impl<Req, Res> Route<BoxRoute<Req, Res>> {
             + Send
             + Sync
             + 'static,
-        Res: 'static,
     {
         Self::new(name, BoxRoute::new(service))
+    }
+}
+
+impl<F> Route<ByRequest<F>> {
+    /// A route whose service is built for each request, by a function: with the tenant's own key, for the region that
+    /// the request names. A request for which it fails skips the route: it is noted in the trail, counts as no attempt,
+    /// and the next route has its place.
+    ///
+    /// The service becomes ready within the call, in the time that the route has.
+    ///
+    /// ```
+    /// use fallback_layer::{FallbackLayer, Route};
+    /// use failsoft_core::{BoxError, ErrorsOnly};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let down = service_fn(|_: &'static str| async { Err::<String, BoxError>("down".into()) });
+    /// let layer = FallbackLayer::builder()
+    ///     .classify(ErrorsOnly)
+    ///     .route(Route::by_request("own", |tenant: &&'static str| match *tenant {
+    ///         "t1" => Ok(service_fn(|_: &'static str| async { Ok::<_, BoxError>("answer".to_owned()) })),
+    ///         _ => Err("this tenant has no key"),
+    ///     }))
+    ///     .build()?;
+    /// assert_eq!(layer.layer(down).oneshot("t1").await?, "answer");
+    /// assert!(layer.layer(down).oneshot("t2").await.is_err());
+    /// # Ok::<_, BoxError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn by_request<Req, S, E>(name: impl Into<Arc<str>>, build: F) -> Self
+    where
+        F: Fn(&Req) -> Result<S, E>,
+    {
+        Self::new(name, ByRequest::new(build)).may_be_skipped()
     }
 }
 
@@ -170,82 +269,6 @@ impl fmt::Debug for Info {
             .field("condition", &self.condition())
             .field("marks", &self.marks)
             .finish_non_exhaustive()
-    }
-}
-
-/// A boxed service that can be cloned, so that routes of different types share one.
-pub struct BoxRoute<Req, Res>(Box<dyn CloneService<Req, Res>>);
-
-type BoxFuture<Res> = Pin<Box<dyn Future<Output = Result<Res, BoxError>> + Send>>;
-
-trait CloneService<Req, Res>: Send + Sync {
-    fn clone_box(&self) -> Box<dyn CloneService<Req, Res>>;
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
-    fn call(&mut self, request: Req) -> BoxFuture<Res>;
-}
-
-impl<S, Req, Res> CloneService<Req, Res> for S
-where
-    S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    Res: 'static,
-{
-    fn clone_box(&self) -> Box<dyn CloneService<Req, Res>> {
-        Box::new(self.clone())
-    }
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Service::poll_ready(self, cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Req) -> BoxFuture<Res> {
-        let future = Service::call(self, request);
-        Box::pin(async move { future.await.map_err(Into::into) })
-    }
-}
-
-impl<Req, Res> BoxRoute<Req, Res> {
-    /// Boxes a service.
-    #[must_use]
-    pub fn new<S>(service: S) -> Self
-    where
-        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        Res: 'static,
-    {
-        Self(Box::new(service))
-    }
-}
-
-impl<Req, Res> Service<Req> for BoxRoute<Req, Res> {
-    type Response = Res;
-    type Error = BoxError;
-    type Future = BoxFuture<Res>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Req) -> BoxFuture<Res> {
-        self.0.call(request)
-    }
-}
-
-impl<Req, Res> Clone for BoxRoute<Req, Res> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone_box())
-    }
-}
-
-impl<Req, Res> fmt::Debug for BoxRoute<Req, Res> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxRoute").finish_non_exhaustive()
     }
 }
 

@@ -105,3 +105,17 @@ fn inside_a_call_the_only_cost_is_the_trail_that_was_asked_for() {
     let trail = call.trail();
     assert_eq!(trail.to_string(), "first success (answered)");
 }
+
+#[test]
+fn a_boxed_route_costs_one_allocation_for_a_call() {
+    let boxed = |service: Echo| fallback_layer::BoxRoute::<u64, u64>::new(service);
+    let layer = FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("b", boxed(Echo)));
+    let mut service = layer.build().unwrap().layer(boxed(Echo));
+    let mut cx = Context::from_waker(Waker::noop());
+    let allocated = measure(|| {
+        for request in 0..1_000 {
+            assert!(pin!(service.call(request)).poll(&mut cx).is_ready());
+        }
+    });
+    assert_eq!(allocated.count_total, 1_000);
+}

@@ -4,6 +4,7 @@
 mod support;
 
 use std::{
+    future::Future,
     net::SocketAddr,
     sync::{
         Arc,
@@ -28,6 +29,7 @@ use support::fault;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket},
+    sync::Notify,
 };
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
@@ -57,8 +59,26 @@ fn dead() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-async fn hanging() -> SocketAddr {
-    serve(Router::new().route("/chat", post(async || std::future::pending::<()>().await))).await
+/// Takes a request and never answers it.
+async fn hanging() -> (SocketAddr, Arc<Notify>) {
+    let reached = Arc::new(Notify::new());
+    let notify = reached.clone();
+    let hang = async move || {
+        notify.notify_one();
+        std::future::pending::<()>().await;
+    };
+    (serve(Router::new().route("/chat", post(hang))).await, reached)
+}
+
+/// Once a provider hangs, nobody needs real time any more until the limit of its route.
+async fn asked_in_vain<T>(reached: &Notify, limit: Duration, call: impl Future<Output = T>) -> T {
+    let pass = async {
+        reached.notified().await;
+        tokio::time::pause();
+        tokio::time::advance(limit).await;
+        tokio::time::resume();
+    };
+    tokio::join!(call, pass).0
 }
 
 /// Promises 99 bytes and closes after a few.
@@ -115,15 +135,15 @@ async fn a_refused_connection_goes_to_the_next_provider() {
 #[tokio::test]
 async fn dead_then_hanging_then_good_is_answered_within_the_timeout() {
     let (_held, a) = dead();
-    let (b, c) = (hanging().await, good("c").await);
+    let ((b, reached), c) = (hanging().await, good("c").await);
     let layer = FallbackLayer::builder()
         .name("a")
         .route(Route::new("b", provider(b)))
         .route(Route::new("c", provider(c)))
-        .timeout(Duration::from_secs(2))
         .build()
         .unwrap();
-    let response = layer.layer(provider(a)).oneshot(question()).await.unwrap();
+    let call = layer.layer(provider(a)).oneshot(question());
+    let response = asked_in_vain(&reached, Duration::from_secs(30), call).await.unwrap();
     assert_eq!(who(response).await, "c");
 }
 
@@ -149,15 +169,15 @@ async fn when_all_fail_the_first_providers_response_is_the_callers_body_and_all(
 #[tokio::test]
 async fn when_the_first_is_dead_the_error_is_typed_and_tells_of_all() {
     let (_held, a) = dead();
-    let (b, c) = (answering(StatusCode::SERVICE_UNAVAILABLE, "").await, hanging().await);
+    let (b, (c, reached)) = (answering(StatusCode::SERVICE_UNAVAILABLE, "").await, hanging().await);
     let layer = FallbackLayer::builder()
         .name("a")
         .route(Route::new("b", provider(b)))
         .route(Route::new("c", provider(c)))
-        .timeout(Duration::from_secs(1))
         .build()
         .unwrap();
-    let err = layer.layer(provider(a)).oneshot(question()).await.unwrap_err();
+    let call = layer.layer(provider(a)).oneshot(question());
+    let err = asked_in_vain(&reached, Duration::from_secs(60), call).await.unwrap_err();
     let all = fault(&err);
     assert_eq!((all.class(), all.target(), all.layer()), (Class::Transient, Some("a"), "fallback-layer"));
     assert_eq!(all.retry_after(), Some(Duration::from_secs(7)), "the earliest advice of all");

@@ -116,6 +116,37 @@ async fn a_prompt_too_long_goes_to_a_larger_window_only() {
     assert_eq!(ask(layer, &targets[0]).await.unwrap(), "c");
 }
 
+// G45
+#[tokio::test]
+async fn a_route_whose_window_is_smaller_than_the_estimate_is_skipped_and_hides_nothing() {
+    let targets =
+        targets(Does::Fail(Class::Overloaded), Does::Fail(Class::Invalid), Does::Fail(Class::Transient));
+    let layer = |windows: [u32; 3]| {
+        builder()
+            .first(Route::first("a").window(windows[0]))
+            .route(Route::new("b", targets[1].clone()).window(windows[1]))
+            .route(Route::new("c", targets[2].clone()).window(windows[2]))
+            .estimate(|_: &u8| Some(10_000))
+            .build()
+            .unwrap()
+            .layer(targets[0].clone())
+    };
+    let (answer, trail) = traced(layer([128_000, 8_000, 0]).oneshot(1_u8)).await;
+    assert_eq!(trail, "b context_length (skipped) > a overloaded (next_route) > c transient (no_route_left)");
+    let err = answer.unwrap_err();
+    let all = fault(&err);
+    assert_eq!((all.class(), all.target(), targets[1].calls()), (Class::Overloaded, Some("a"), 0));
+    let source = std::error::Error::source(all).unwrap();
+    assert_eq!(failsoft_core::Fault::find(source).unwrap().target(), Some("c"), "and the last error");
+
+    // The first one may be too small, too.
+    let (_, trail) = traced(layer([4_000, 32_000, 8_000]).oneshot(1_u8)).await;
+    assert_eq!(trail, "a context_length (skipped) > c context_length (skipped) > b invalid (final)");
+    // It is an estimate: where none has room, the largest is asked.
+    let (_, trail) = traced(layer([4_000, 9_000, 8_000]).oneshot(1_u8)).await;
+    assert_eq!(trail, "a context_length (skipped) > c context_length (skipped) > b invalid (final)");
+}
+
 #[tokio::test]
 async fn a_budgets_denial_goes_to_free_routes_only_and_a_free_only_call_begins_there() {
     let targets = targets(Does::Fail(Class::Denied(Denier::Budget)), Does::Answer, Does::Answer);

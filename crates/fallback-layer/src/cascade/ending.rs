@@ -8,8 +8,8 @@ use crate::{LAYER, Return, events, plan::Plan};
 impl<Res> Cascade<Res> {
     /// Every route that could be asked has failed: what the caller gets.
     pub(crate) fn end_with(&mut self, plan: &Plan, why: Next) -> Result<Res, BoxError> {
-        if self.recording || self.failures().len() > 1 || self.is_skipped() {
-            self.record_failure(plan, why);
+        if self.recording || self.failures().len() > 1 || self.started > 1 || self.is_skipped() {
+            self.tell_failure(why);
             if why == Next::NoRouteLeft {
                 self.skip_the_rest(plan);
             }
@@ -32,6 +32,10 @@ impl<Res> Cascade<Res> {
         let error =
             self.past().failures.get_mut(place).filter(|_| alone).and_then(|failure| failure.error.take());
         Err(error.unwrap_or_else(|| self.combine(plan, decider).into()))
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| !past.skipped.is_empty())
     }
 
     fn combine(&mut self, plan: &Plan, decider: usize) -> Fault {

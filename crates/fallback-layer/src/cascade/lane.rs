@@ -1,0 +1,203 @@
+//! One attempt of a call: which route it is on, in which scope, and how long it may take.
+
+use std::time::Duration;
+
+use failsoft_core::{Attempt, Call, Deferred, Next, Verdict};
+use tokio::time::Instant;
+
+use super::{Cascade, telling::attempt};
+use crate::{
+    events,
+    plan::{Choice, Plan, name},
+};
+
+pub(crate) struct Lane {
+    route: usize,
+    /// Which attempt of the call it is, from 1.
+    number: u32,
+    /// It took over from another route, so that nothing is in its caches.
+    cold: bool,
+    /// Whether the service has been called; until then it becomes ready.
+    called: bool,
+    /// Whether another route may still be started beside it.
+    spare: bool,
+    run: Option<Running>,
+    /// The route is in poor health, and is asked then.
+    waits_until: Option<Instant>,
+    /// Of a further attempt, or of a last resort.
+    scope: Option<Call>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Running {
+    pub(super) since: Instant,
+    ready_by: Option<Instant>,
+    pub(super) limit: Option<Instant>,
+}
+
+/// What a lane waits for, beside its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The recovery of its route.
+    Recovery,
+    /// The end of its time.
+    Limit,
+    /// That it has taken so long that another route is started beside it.
+    Slow,
+}
+
+impl Lane {
+    /// The first attempt, on the first route.
+    #[inline]
+    pub(crate) const fn first() -> Self {
+        Self::on(0, 1, false, None)
+    }
+
+    #[inline]
+    pub(super) const fn on(route: usize, number: u32, cold: bool, waits_until: Option<Instant>) -> Self {
+        Self { route, number, cold, called: false, spare: true, run: None, waits_until, scope: None }
+    }
+
+    /// The place of its route.
+    #[inline]
+    pub(crate) const fn route(&self) -> usize {
+        self.route
+    }
+
+    /// A later attempt has a higher number.
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether it is still waiting for its route to recover.
+    #[inline]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waits_until.is_some()
+    }
+
+    pub(super) const fn has_scope(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    pub(super) const fn run(&self) -> Option<Running> {
+        self.run
+    }
+
+    pub(super) const fn started_beside(&mut self) {
+        self.spare = false;
+    }
+
+    /// Whether it was called, as was seen when it waited.
+    pub(crate) const fn is_called(&self) -> bool {
+        self.called
+    }
+
+    /// Runs a part of the attempt in its scope.
+    #[inline]
+    pub(crate) fn enter<T>(&self, deferred: &mut Deferred, f: impl FnOnce() -> T) -> T {
+        match &self.scope {
+            Some(scope) => scope.enter(f),
+            None => deferred.enter(f),
+        }
+    }
+
+    /// How long it has run, where somebody read the clock.
+    pub(super) fn took(&self, now: Instant) -> Option<Duration> {
+        self.run.map(|run| now.saturating_duration_since(run.since))
+    }
+
+    /// What the trail tells of it.
+    pub(super) fn attempt(
+        &self,
+        plan: &Plan,
+        verdict: Verdict,
+        next: Next,
+        took: Option<Duration>,
+    ) -> Attempt {
+        let mut attempt = attempt(plan, self.route, verdict, next, took);
+        attempt.usage = self.scope.as_ref().map(Call::usage).filter(|usage| !usage.is_unknown());
+        attempt
+    }
+}
+
+impl<Res> Cascade<Res> {
+    /// An attempt is seen to wait: only now somebody needs the clock.
+    pub(crate) fn waits(&mut self, plan: &Plan, lane: &mut Lane, called: bool) {
+        lane.called = called;
+        self.running(plan, lane);
+    }
+
+    /// What is next of an attempt, and when, if nothing comes before.
+    pub(crate) fn due(&self, plan: &Plan, lane: &Lane, youngest: bool) -> Option<(Instant, Due)> {
+        if let Some(until) = lane.waits_until {
+            return Some((until, Due::Recovery));
+        }
+        let run = lane.run?;
+        let limit = if lane.called { run.limit } else { run.ready_by };
+        let limit = limit.map(|at| (at, Due::Limit));
+        let threshold = plan.slow_start.filter(|_| youngest && lane.spare && self.repeatable);
+        // What has to be read into its caches anew is not slow yet, see `Mark::Cold`.
+        let threshold = threshold.map(|after| if lane.cold { after.saturating_mul(2) } else { after });
+        let slow = threshold.and_then(|after| Some((run.since.checked_add(after)?, Due::Slow)));
+        match (limit, slow) {
+            (Some(limit), Some(slow)) => Some(if slow.0 < limit.0 { slow } else { limit }),
+            (limit, slow) => limit.or(slow),
+        }
+    }
+
+    /// The wait for the recovery of a route is over.
+    pub(crate) fn recovered(&mut self, plan: &Plan, lane: &mut Lane) {
+        lane.waits_until = None;
+        self.open_scope(plan, lane, plan.is_poor(lane.route));
+    }
+
+    pub(super) fn start(&mut self, plan: &Plan, choice: Choice, waits_until: Option<Instant>) -> Lane {
+        self.tried = self.tried.saturating_add(1);
+        self.started = self.started.saturating_add(1);
+        // It stands in for the first route: what that had in its caches is not in this one's.
+        let cold = self.tried > 1 || (choice.route != 0 && plan.standing.is_none());
+        let mut lane = Lane::on(choice.route, self.started, cold, waits_until);
+        if waits_until.is_none() {
+            self.open_scope(plan, &mut lane, choice.last_resort);
+        }
+        lane
+    }
+
+    fn open_scope(&mut self, plan: &Plan, lane: &mut Lane, last_resort: bool) {
+        if last_resort {
+            events::last_resort(name(plan, lane.route));
+            plan.meters.last_resort(lane.route, name(plan, lane.route));
+        }
+        let mut options = Call::options();
+        if last_resort {
+            options = options.mark(failsoft_core::Mark::LastResort);
+        }
+        if lane.cold {
+            options = options.mark(failsoft_core::Mark::Cold);
+        }
+        if let Some(limit) = self.running(plan, lane).limit {
+            options = options.deadline(limit);
+        }
+        lane.scope = Some(self.deferred.enter(|| options.begin()));
+    }
+
+    /// The clock is read when an attempt is first seen to wait.
+    fn running(&mut self, plan: &Plan, lane: &mut Lane) -> Running {
+        if let Some(running) = lane.run {
+            return running;
+        }
+        let now = Instant::now();
+        let end = self.end(plan, now).at;
+        let last = self.is_last(plan);
+        let limit = end.map(|end| {
+            let left = end.saturating_duration_since(now);
+            if last { end } else { now + left / 2 }
+        });
+        let ready_by = if last { None } else { now.checked_add(plan.ready_within) };
+        let ready_by = match (ready_by, limit) {
+            (Some(ready_by), Some(limit)) => Some(ready_by.min(limit)),
+            (ready_by, limit) => ready_by.or(limit),
+        };
+        *lane.run.insert(Running { since: now, ready_by, limit })
+    }
+}
