@@ -9,7 +9,7 @@ use crate::{
     Offered,
     attempt::Attempt,
     form::Form,
-    mould::{Adds, Moulds, Plain},
+    mould::{Adds, Counted, Known, Moulds, Plain},
     pieces::{CallPart, Pieces, Room},
     whole::fail,
 };
@@ -24,6 +24,36 @@ pub(crate) enum Ended {
     Said,
     /// With its body.
     Body,
+}
+
+/// An event that was like one before it. What it adds is in the draft; what else the dialect makes of it is left to do.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pub(crate) has_content: bool,
+    /// The token counts that came with it.
+    pub(crate) counted: Option<Counted>,
+}
+
+/// Where events come from that may be like one before them.
+pub(crate) trait Source<'a> {
+    /// Takes the next event if it is known by its name and the bytes from its data on: how many of those are the data, and
+    /// what to give.
+    fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T>;
+}
+
+impl<'a> Source<'a> for SseEvents<'a> {
+    #[inline]
+    fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        Self::next_known(self, know)
+    }
+}
+
+/// The name and the data of one event that was cut out already.
+impl<'a> Source<'a> for (&'a [u8], &'a [u8]) {
+    fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        let (name, data) = *self;
+        know(name, data).filter(|(length, _)| *length == data.len()).map(|(_, known)| known)
+    }
 }
 
 /// What came of an answer so far.
@@ -117,34 +147,27 @@ impl Draft {
         self.moulds.get_or_insert_default().learn(plain);
     }
 
-    /// Adds what an event adds that is like one before it; whether that is content. `None` for an event that has to be read
-    /// in full.
-    pub(crate) fn again(&mut self, events: &mut SseEvents<'_>) -> Option<bool> {
+    /// Adds what the next event adds, where it is like one before it. `None` for an event that has to be read in full.
+    #[inline]
+    pub(crate) fn again<'a>(&mut self, events: &mut impl Source<'a>) -> Option<Again> {
         let mut moulds = self.moulds.take()?;
         let reader = &mut *moulds;
         let known = events.next_known(move |name, data| reader.known(name, data));
-        let added = known.map(|known| self.add_known(known));
+        let again = known.map(|known| self.add_known(&known));
         self.moulds = Some(moulds);
-        added
+        again
     }
 
-    /// The same for an event that was cut out already.
-    pub(crate) fn again_in(&mut self, name: &[u8], data: &[u8]) -> Option<bool> {
-        let mut moulds = self.moulds.take()?;
-        let known = moulds.known(name, data).filter(|(length, _)| *length == data.len());
-        let added = known.map(|(_, known)| self.add_known(known));
-        self.moulds = Some(moulds);
-        added
-    }
-
-    fn add_known(&mut self, (adds, text): (Adds, &str)) -> bool {
-        match adds {
+    fn add_known(&mut self, known: &Known<'_>) -> Again {
+        let Known { adds, text, counted } = *known;
+        let has_content = match adds {
             Adds::Text { choice } => self.say(choice, text),
             Adds::Reasoning { choice } => self.add(choice, |choice, _| choice.think(text)),
             Adds::Arguments { choice, at } => {
                 self.call(choice, at, CallPart { arguments: text, ..CallPart::default() })
             }
-        }
+        };
+        Again { has_content, counted: counted.copied() }
     }
 
     /// Something came that is no piece of an answer in this dialect.

@@ -11,7 +11,7 @@ use crate::{
     Provider, anthropic,
     attempt::Attempt,
     bedrock, chat,
-    draft::{Draft, Ended},
+    draft::{Draft, Ended, Source},
     error::{ErrorBody, Top},
     framing::{Framer, Framing, Tail},
     gemini, ollama, recognise, responses,
@@ -80,6 +80,23 @@ impl Answer {
             Self::Bedrock(stream) => stream.event(event, attempt, seen),
             Self::Ollama(stream) => stream.event(event, attempt, seen),
         }
+    }
+
+    /// Takes the next event where it is like one before it: most of a stream is.
+    #[inline]
+    fn again<'a>(&mut self, events: &mut impl Source<'a>, seen: &mut Seen) -> bool {
+        let Some(again) = self.draft().again(events) else { return false };
+        seen.events += 1;
+        seen.content |= again.has_content;
+        match self {
+            Self::Chat(stream) => stream.again(&again, seen),
+            Self::Responses(_)
+            | Self::Anthropic(_)
+            | Self::Gemini(_)
+            | Self::Bedrock(_)
+            | Self::Ollama(_) => {}
+        }
+        true
     }
 
     /// What the whole answer means, where no event said that it is over.
@@ -220,9 +237,7 @@ impl Reader {
         let mut rest = bytes;
         loop {
             // Most events are like one before them.
-            if let Some(has_content) = self.answer.draft().again(&mut events) {
-                seen.events += 1;
-                seen.content |= has_content;
+            if self.answer.again(&mut events, seen) {
                 tail.event(&[], true);
                 rest = events.rest();
                 continue;
@@ -257,13 +272,10 @@ impl Reader {
             }
             return;
         }
-        seen.events += 1;
-        if let Some(has_content) =
-            event.data().and_then(|data| self.answer.draft().again_in(event.name(), data))
-        {
-            seen.content |= has_content;
+        if self.answer.again(&mut (event.name(), event.data().unwrap_or_default()), seen) {
             return;
         }
+        seen.events += 1;
         let text = event.text();
         self.event(Event { name, data: text.trim() }, attempt, seen);
     }

@@ -3,7 +3,8 @@
 //! To read one as JSON finds again what is known, but for one string. A [`Mould`] keeps the bytes around that string
 //! from an event that was read in full, and so that it is known what the string does. An event with the same bytes around a
 //! string means the same with another text: nothing of it needs to be read but the string. Values that differ from event to
-//! event and mean nothing here, such as padding against eavesdroppers, are gaps of their own.
+//! event and mean nothing here, such as padding against eavesdroppers, are gaps of their own, and so are the token counts
+//! that some servers send with each event.
 //!
 //! Whatever does not fit is read in full. What does must be valid, so that it would be read in full to the same end: each
 //! gap is checked as strictly as a JSON reader would.
@@ -33,10 +34,36 @@ pub(crate) struct Plain<'a> {
     pub(crate) raw: &'a str,
     /// Fields, as they stand in `data`, that nobody reads: strings, and whole numbers.
     pub(crate) unread: [Option<&'a str>; UNREAD],
+    /// The token counts that came with it.
+    pub(crate) usage: Option<Used<'a>>,
 }
 
 /// So many fields that are not read may differ.
 pub(crate) const UNREAD: usize = 3;
+
+/// An object of token counts that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used<'a> {
+    /// All of it, as it stands in the event.
+    pub(crate) raw: &'a str,
+    /// The fields in it that are read as counts, as they stand there. No other number in it means anything.
+    pub(crate) fields: [Option<&'a str>; COUNTS],
+}
+
+/// A dialect reads at most so many counts.
+pub(crate) const COUNTS: usize = 7;
+
+/// What the fields of a [`Used`] say in another event.
+pub(crate) type Counted = [Option<u64>; COUNTS];
+
+/// An event that is like one before it.
+#[derive(Debug)]
+pub(crate) struct Known<'t> {
+    pub(crate) adds: Adds,
+    pub(crate) text: &'t str,
+    /// Where such an event has token counts.
+    pub(crate) counted: Option<&'t Counted>,
+}
 
 /// So many moulds are kept: as many choices, or parallel tool calls, may take turns.
 const MOULDS: usize = 4;
@@ -53,6 +80,8 @@ pub(crate) struct Moulds {
     differs: [bool; UNREAD],
     /// For a string with escapes.
     scratch: String,
+    /// The counts of the event that was known last.
+    counted: Counted,
 }
 
 /// A buffer for longer strings is not kept.
@@ -61,9 +90,13 @@ const MAX_SCRATCH: usize = 64 << 10;
 /// No mould is made of an event that is longer.
 const MAX_FIXED: usize = 4 << 10;
 
+/// Nor of one with more gaps than so many.
+const MAX_GAPS: usize = 32;
+
 #[derive(Debug, Default)]
 struct Mould {
     adds: Option<Adds>,
+    has_counts: bool,
     name: Vec<u8>,
     /// The bytes around the gaps, one part after the other.
     fixed: Vec<u8>,
@@ -79,26 +112,33 @@ enum Gap {
     String,
     /// A whole number that does not.
     Number,
+    /// Any number that does not.
+    AnyNumber,
+    /// A token count, of the field that has this place in [`Used::fields`].
+    Count(usize),
 }
 
 impl Moulds {
     /// What an event adds whose data some bytes begin with, where it is like one before it; and how many of the bytes are
     /// its data.
-    pub(crate) fn known<'t>(&'t mut self, name: &[u8], data: &'t [u8]) -> Option<(usize, (Adds, &'t str))> {
-        let (adds, found, length) = self.find(name, data)?;
+    pub(crate) fn known<'t>(&'t mut self, name: &[u8], data: &'t [u8]) -> Option<(usize, Known<'t>)> {
+        let (at, found, length) = self.find(name, data)?;
+        let mould = self.all.get(at)?;
         if self.scratch.capacity() > MAX_SCRATCH {
             self.scratch = String::new();
         }
-        Some((length, (adds, found.text(&mut self.scratch)?)))
+        let text = found.text(&mut self.scratch)?;
+        let counted = mould.has_counts.then_some(&self.counted);
+        Some((length, Known { adds: mould.adds?, text, counted }))
     }
 
-    fn find<'d>(&mut self, name: &[u8], data: &'d [u8]) -> Option<(Adds, Found<'d>, usize)> {
+    fn find<'d>(&mut self, name: &[u8], data: &'d [u8]) -> Option<(usize, Found<'d>, usize)> {
         for step in 0..MOULDS {
             let at = (self.last + step) % MOULDS;
-            let mould = self.all.get(at)?;
-            if let (Some(adds), Some((found, length))) = (mould.adds, mould.fit(name, data)) {
+            let mould = self.all.get(at).filter(|mould| mould.adds.is_some());
+            if let Some((found, length)) = mould.and_then(|mould| mould.fit(name, data, &mut self.counted)) {
                 self.last = at;
-                return Some((adds, found, length));
+                return Some((at, found, length));
             }
         }
         None
@@ -118,7 +158,9 @@ impl Moulds {
         if plain.data.len() - plain.raw.len() > MAX_FIXED || plain.name.len() > MAX_FIXED {
             return;
         }
-        let same = self.all.iter().position(|mould| mould.adds == Some(plain.adds));
+        let has_counts = plain.usage.is_some();
+        let same = |mould: &Mould| mould.adds == Some(plain.adds) && mould.has_counts == has_counts;
+        let same = self.all.iter().position(same);
         let free = || self.all.iter().position(|mould| mould.adds.is_none());
         let at = same.or_else(free).unwrap_or((self.last + 1) % MOULDS);
         let unread = plain.unread.iter().zip(self.differs);
@@ -133,36 +175,28 @@ impl Mould {
     /// here.
     fn cast<'a>(&mut self, plain: &Plain<'a>, unread: impl Iterator<Item = &'a str>) {
         self.adds = None;
+        self.has_counts = plain.usage.is_some();
         self.name.clear();
         self.name.extend_from_slice(plain.name.as_bytes());
         self.fixed.clear();
         self.gaps.clear();
-        let mut holes = [const { None }; UNREAD + 1];
-        let text = place(plain.data, plain.raw).map(|range| (range, Gap::Text));
-        let Some(text) = text.filter(|_| is_string(plain.raw.as_bytes())) else { return };
-        holes[0] = Some(text);
-        for (hole, field) in holes[1..].iter_mut().zip(unread) {
-            let gap = match field.as_bytes() {
-                bytes if is_string(bytes) => Gap::String,
-                bytes if number(bytes) == Some(bytes.len()) => Gap::Number,
-                _ => continue,
-            };
-            *hole = place(plain.data, field).map(|range| (range, gap));
-        }
-        holes.sort_unstable_by_key(|hole| hole.as_ref().map(|(range, _)| range.start));
+        let Some(mut holes) = Holes::of(plain, unread) else { return };
         let mut done = 0;
-        for (range, gap) in holes.into_iter().flatten() {
+        for (range, gap) in holes.sorted() {
             let Some(part) = plain.data.as_bytes().get(done..range.start) else { return };
             self.fixed.extend_from_slice(part);
-            self.gaps.push((self.fixed.len(), gap));
+            self.gaps.push((self.fixed.len(), *gap));
             done = range.end;
         }
         self.fixed.extend_from_slice(plain.data.as_bytes().get(done..).unwrap_or_default());
         self.adds = Some(plain.adds);
     }
 
-    fn fit<'d>(&self, name: &[u8], data: &'d [u8]) -> Option<(Found<'d>, usize)> {
+    fn fit<'d>(&self, name: &[u8], data: &'d [u8], counted: &mut Counted) -> Option<(Found<'d>, usize)> {
         let (mut rest, mut done, mut found) = (data, 0, None);
+        if self.has_counts {
+            *counted = [None; COUNTS];
+        }
         for (end, gap) in &self.gaps {
             rest = rest.strip_prefix(self.fixed.get(done..*end)?)?;
             done = *end;
@@ -181,12 +215,83 @@ impl Mould {
                     length
                 }
                 Gap::Number => number(rest)?,
+                Gap::AnyNumber => any_number(rest)?,
+                Gap::Count(field) => {
+                    let (length, count) = count(rest)?;
+                    *counted.get_mut(*field)? = Some(count);
+                    length
+                }
             };
             rest = rest.get(length..)?;
         }
         let rest = rest.strip_prefix(self.fixed.get(done..)?)?;
         (name.len() == self.name.len() && (name.is_empty() || name == self.name))
             .then_some((found?, data.len() - rest.len()))
+    }
+}
+
+/// Where the gaps of an event are.
+struct Holes {
+    all: [(Range<usize>, Gap); MAX_GAPS],
+    count: usize,
+}
+
+impl Holes {
+    /// `None` where no mould can be made.
+    fn of<'a>(plain: &Plain<'a>, unread: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut holes = Self { all: [const { (0..0, Gap::Text) }; MAX_GAPS], count: 0 };
+        let text = place(plain.data, plain.raw).filter(|_| is_string(plain.raw.as_bytes()))?;
+        holes.add(text, Gap::Text)?;
+        for field in unread {
+            let gap = match field.as_bytes() {
+                bytes if is_string(bytes) => Gap::String,
+                bytes if number(bytes) == Some(bytes.len()) => Gap::Number,
+                _ => continue,
+            };
+            holes.add(place(plain.data, field)?, gap)?;
+        }
+        plain.usage.is_none_or(|usage| holes.counts(plain.data, &usage).is_some()).then_some(holes)
+    }
+
+    fn add(&mut self, range: Range<usize>, gap: Gap) -> Option<()> {
+        *self.all.get_mut(self.count)? = (range, gap);
+        self.count += 1;
+        Some(())
+    }
+
+    /// Adds a gap for each number among token counts. `None` where that cannot be: a count that is written in another way
+    /// than most, as one with an exponent, is read in full each time.
+    fn counts(&mut self, data: &str, usage: &Used<'_>) -> Option<()> {
+        let start = place(data, usage.raw).filter(|_| usage.raw.starts_with('{'))?.start;
+        let (bytes, mut at) = (usage.raw.as_bytes(), 0);
+        while let Some(byte) = bytes.get(at) {
+            let rest = bytes.get(at..)?;
+            at += match byte {
+                b'"' => string(rest)?.0,
+                b'-' | b'0'..=b'9' => {
+                    let length = any_number(rest)?;
+                    let range = start + at..start + at + length;
+                    let is_here = |field: &&str| place(data, field) == Some(range.clone());
+                    match usage.fields.iter().position(|field| field.as_ref().is_some_and(is_here)) {
+                        None => self.add(range, Gap::AnyNumber)?,
+                        Some(field) if number(rest) == Some(length) => self.add(range, Gap::Count(field))?,
+                        Some(_) if lens::count(data.get(range)?).is_some() => return None,
+                        // None that is read: the same bytes are none the next time.
+                        Some(_) => {}
+                    }
+                    length
+                }
+                _ => 1,
+            };
+        }
+        Some(())
+    }
+
+    /// From left to right.
+    fn sorted(&mut self) -> &[(Range<usize>, Gap)] {
+        let holes = self.all.get_mut(..self.count).unwrap_or_default();
+        holes.sort_unstable_by_key(|(range, _)| range.start);
+        holes
     }
 }
 
@@ -234,9 +339,43 @@ const STOPS: [bool; 256] = {
 
 /// The length of the whole number that some bytes begin with.
 fn number(bytes: &[u8]) -> Option<usize> {
-    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    count(bytes).map(|(length, _)| length)
+}
+
+/// The same, and the number. No number of 19 digits is too large.
+fn count(bytes: &[u8]) -> Option<(usize, u64)> {
+    let (mut digits, mut number) = (0, 0_u64);
+    while let Some(digit) = bytes.get(digits).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
+    {
+        if digits == 19 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit);
+        digits += 1;
+    }
     let is_padded = digits > 1 && bytes.first() == Some(&b'0');
-    ((1..=19).contains(&digits) && !is_padded).then_some(digits)
+    (digits > 0 && !is_padded).then_some((digits, number))
+}
+
+/// The length of the number of any kind that some bytes begin with, as JSON writes them.
+fn any_number(bytes: &[u8]) -> Option<usize> {
+    let digits = |at: usize| bytes.iter().skip(at).take_while(|byte| byte.is_ascii_digit()).count();
+    let start = usize::from(bytes.first() == Some(&b'-'));
+    let whole = digits(start);
+    if whole == 0 || whole > 1 && bytes.get(start) == Some(&b'0') {
+        return None;
+    }
+    let mut end = start + whole;
+    if bytes.get(end) == Some(&b'.') {
+        let fraction = digits(end + 1);
+        end += if fraction == 0 { return None } else { 1 + fraction };
+    }
+    if matches!(bytes.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        let exponent = digits(end + 1 + sign);
+        end += if exponent == 0 { return None } else { 1 + sign + exponent };
+    }
+    Some(end)
 }
 
 /// The string of an event that fits.
@@ -322,12 +461,12 @@ mod tests {
         for (field, value) in fields.iter_mut().zip(unread) {
             *field = Some(part(value));
         }
-        Plain { name: "", data, adds: TEXT, raw: part(raw), unread: fields }
+        Plain { name: "", data, adds: TEXT, raw: part(raw), unread: fields, usage: None }
     }
 
     fn found(moulds: &mut Moulds, data: &str) -> Option<String> {
-        let (length, (_, text)) = moulds.known(b"", data.as_bytes())?;
-        (length == data.len()).then(|| text.to_owned())
+        let (length, known) = moulds.known(b"", data.as_bytes())?;
+        (length == data.len()).then(|| known.text.to_owned())
     }
 
     #[test]
@@ -393,6 +532,74 @@ mod tests {
         }
     }
 
+    fn counting<'a>(data: &'a str, fields: &[&str]) -> Plain<'a> {
+        let raw = &data[data.find(r#"{"n""#).unwrap()..data.len() - 1];
+        let mut found = [None; COUNTS];
+        for (field, value) in found.iter_mut().zip(fields) {
+            *field = Some(&raw[raw.find(value).unwrap()..][..value.len()]);
+        }
+        Plain { usage: Some(Used { raw, fields: found }), ..plain(data, r#""a""#, &[]) }
+    }
+
+    fn counted(moulds: &mut Moulds, data: &str) -> Option<Counted> {
+        let (length, known) = moulds.known(b"", data.as_bytes())?;
+        (length == data.len()).then(|| known.counted.copied())?
+    }
+
+    #[test]
+    fn the_numbers_of_a_usage_object_are_gaps_and_those_that_are_counts_are_read() {
+        let event = |n: &str, m: &str, x: &str| {
+            format!(r#"{{"c":"a","u":{{"n":{n},"d":{{"m":{m}}},"x":[{x},"7"]}}}}"#)
+        };
+        let mut moulds = Moulds::default();
+        moulds.learn(&counting(&event("31", "12", "0.25"), &["31", "12"]));
+        let of = |n, m| Some([Some(n), Some(m), None, None, None, None, None]);
+        for (data, counts) in [
+            (event("0", "1234567890123456789", "-1e-7"), of(0, 1_234_567_890_123_456_789)),
+            (event("9999999999999999999", "0", "1E+400"), of(9_999_999_999_999_999_999, 0)),
+            (event("10000000000000000000", "0", "1"), None),
+            (event("-1", "0", "1"), None),
+            (event("1.0", "0", "1"), None),
+            (event("1e2", "0", "1"), None),
+            (event("01", "0", "1"), None),
+            (event("", "0", "1"), None),
+            (event("\"1\"", "0", "1"), None),
+            (event("null", "0", "1"), None),
+            (event("1", "0", "01"), None),
+            (event("1", "0", "1."), None),
+            (event("1", "0", ".5"), None),
+            (event("1", "0", "1e"), None),
+            (event("1", "0", "-"), None),
+            (event("1", "0", "+1"), None),
+            (event("1", "0", "\"1\""), None),
+            (event("1", "0", "1,2"), None),
+        ] {
+            assert_eq!(counted(&mut moulds, &data), counts, "{data}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_is_written_oddly_is_no_gap_and_is_never_taken_for_one() {
+        let event = |n: &str| format!(r#"{{"c":"a","u":{{"n":{n}}}}}"#);
+        for odd in ["1.0", "1e2", "18446744073709551616"] {
+            let mut moulds = Moulds::default();
+            moulds.learn(&counting(&event(odd), &[odd]));
+            assert_eq!(counted(&mut moulds, &event(odd)), None, "{odd}");
+        }
+        let mut moulds = Moulds::default();
+        moulds.learn(&counting(&event("-7"), &["-7"]));
+        assert_eq!(counted(&mut moulds, &event("-7")), Some([None; COUNTS]));
+        assert_eq!(counted(&mut moulds, &event("7")), None);
+    }
+
+    #[test]
+    fn too_many_numbers_make_no_mould() {
+        let event = format!(r#"{{"c":"a","u":{{"n":[{}]}}}}"#, vec!["1"; MAX_GAPS].join(","));
+        let mut moulds = Moulds::default();
+        moulds.learn(&counting(&event, &[]));
+        assert_eq!(found(&mut moulds, &event), None);
+    }
+
     #[test]
     fn choices_that_take_turns_have_a_mould_each() {
         let mut moulds = Moulds::default();
@@ -404,7 +611,7 @@ mod tests {
         for choice in [2, 0, 1, 1, 0, 2] {
             let data = event(choice, "b");
             assert_eq!(
-                moulds.known(b"", data.as_bytes()).map(|(_, (adds, _))| adds),
+                moulds.known(b"", data.as_bytes()).map(|(_, known)| known.adds),
                 Some(Adds::Text { choice })
             );
         }

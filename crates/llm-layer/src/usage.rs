@@ -2,7 +2,10 @@
 
 use failsoft_core::Usage;
 
-use crate::lens;
+use crate::{
+    lens,
+    mould::{COUNTS, Counted},
+};
 
 /// The tokens in a `usage` object.
 ///
@@ -30,49 +33,20 @@ pub(crate) struct Counts {
 impl Counts {
     /// Takes over what a `usage` object knows.
     pub(crate) fn set(&mut self, raw: &str) {
-        let names = [
-            "prompt_tokens",
-            "completion_tokens",
-            "total_tokens",
-            "prompt_tokens_details",
-            "completion_tokens_details",
-            "prompt_cache_hit_tokens",
-            "input_tokens",
-            "output_tokens",
-            "input_tokens_details",
-            "output_tokens_details",
-        ];
-        let Some(
-            [
-                prompt,
-                completion,
-                total,
-                prompt_details,
-                completion_details,
-                hit,
-                input,
-                output,
-                of_input,
-                of_output,
-            ],
-        ) = lens::fields(raw, names)
-        else {
-            return;
-        };
-        let (prompt, completion) = (prompt.or(input), completion.or(output));
-        let [cached, written] = details(prompt_details.or(of_input), ["cached_tokens", "cache_write_tokens"]);
-        let [reasoning] = details(completion_details.or(of_output), ["reasoning_tokens"]);
-        let count = |raw: Option<&str>| raw.and_then(lens::count);
-        for (mine, later) in [
-            (&mut self.prompt, count(prompt)),
-            (&mut self.completion, count(completion)),
-            (&mut self.total, count(total)),
-            (&mut self.cache_read, count(cached).or_else(|| count(hit))),
-            (&mut self.cache_write, count(written)),
-            (&mut self.reasoning, count(reasoning)),
-        ] {
-            *mine = later.or(*mine);
+        if let Some(fields) = fields(raw) {
+            self.set_counted(&fields.map(|raw| raw.and_then(lens::count)));
         }
+    }
+
+    /// The same, where it was read already.
+    pub(crate) fn set_counted(&mut self, counted: &Counted) {
+        let [prompt, completion, total, cached, written, reasoning, hit] = *counted;
+        self.prompt = prompt.or(self.prompt);
+        self.completion = completion.or(self.completion);
+        self.total = total.or(self.total);
+        self.cache_read = cached.or(hit).or(self.cache_read);
+        self.cache_write = written.or(self.cache_write);
+        self.reasoning = reasoning.or(self.reasoning);
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -89,6 +63,27 @@ impl Counts {
             reasoning,
         }
     }
+}
+
+/// The fields of a `usage` object that are read as counts, in the order of [`Counts::set_counted`].
+pub(crate) fn fields(raw: &str) -> Option<[Option<&str>; COUNTS]> {
+    let names = [
+        "prompt_tokens",
+        "completion_tokens",
+        "total_tokens",
+        "prompt_tokens_details",
+        "completion_tokens_details",
+        "prompt_cache_hit_tokens",
+        "input_tokens",
+        "output_tokens",
+        "input_tokens_details",
+        "output_tokens_details",
+    ];
+    let [prompt, completion, total, of_prompt, of_completion, hit, input, output, of_input, of_output] =
+        lens::fields(raw, names)?;
+    let [cached, written] = details(of_prompt.or(of_input), ["cached_tokens", "cache_write_tokens"]);
+    let [reasoning] = details(of_completion.or(of_output), ["reasoning_tokens"]);
+    Some([prompt.or(input), completion.or(output), total, cached, written, reasoning, hit])
 }
 
 fn details<'a, const N: usize>(raw: Option<&'a str>, names: [&str; N]) -> [Option<&'a str>; N] {

@@ -1,14 +1,16 @@
-//! An event that is like one before it is not read again: whatever comes, that changes nothing. Messages and Responses;
-//! chat completions are in `sse_hostile`.
+//! An event that is like one before it is not read again: whatever comes, that changes nothing. Chat completions with text
+//! and tool calls are in `sse_hostile`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
-use common::{Told, read_of};
+use bytes::Bytes;
+use common::{Told, decoder_of, read_of};
 use http::Request;
 use llm_layer::Provider;
 use proptest::prelude::*;
+use stream_layer::Decoder as _;
 
 const ASKED: &str =
     r#"{"messages":[],"stream":true,"tools":[{"name":"get_weather","function":{"name":"get_weather"}}]}"#;
@@ -33,6 +35,29 @@ fn told(provider: Provider, events: &[String], alike: bool) -> Told {
     told
 }
 
+/// What each event shows by itself: how many there are, and whether one is progress or content.
+fn shown(provider: Provider, events: &[String], alike: bool) -> Vec<(usize, bool, bool)> {
+    let (mut decoder, _) = decoder_of(provider, &Request::new(ASKED));
+    let mut shown = Vec::new();
+    for piece in stream(events, alike).split_inclusive("\n\n") {
+        let seen = decoder.feed(&Bytes::copy_from_slice(piece.as_bytes()));
+        shown.push((seen.events, seen.progress, seen.content));
+        if seen.is_over() {
+            break;
+        }
+    }
+    shown
+}
+
+/// Known events and events that are each read by themselves say the same.
+fn are_alike(provider: Provider, events: &[String]) -> Result<(), TestCaseError> {
+    let [alike, single] = [true, false].map(|alike| told(provider, events, alike));
+    prop_assert_eq!(essence(&alike), essence(&single));
+    let [alike, single] = [true, false].map(|alike| shown(provider, events, alike));
+    prop_assert_eq!(alike, single);
+    Ok(())
+}
+
 fn essence(told: &Told) -> String {
     let facts = &told.facts;
     format!(
@@ -50,6 +75,62 @@ fn essence(told: &Told) -> String {
 
 const TEXT: &str =
     "([ -!#-\\[\\]-~é😀]|\\\\[nrt\"\\\\]|\\\\u[0-9a-f]{4}|\\\\ud83d\\\\ude00|\\\\u12|\u{1}){0,6}";
+
+/// Numbers as servers may write them, and what may stand in their place.
+const NUMBERS: [&str; 24] = [
+    "0",
+    "1",
+    "7",
+    "42",
+    "31",
+    "31",
+    "8",
+    "1999",
+    "9999999999999999999",
+    "18446744073709551615",
+    "18446744073709551616",
+    "123456789012345678901",
+    "-1",
+    "-0",
+    "1.0",
+    "2.5",
+    "1e2",
+    "1E+400",
+    "3e-2",
+    "\"7\"",
+    "null",
+    "{}",
+    "[1]",
+    "true",
+];
+
+fn numbers() -> impl Strategy<Value = [&'static str; 4]> {
+    proptest::array::uniform4(proptest::sample::select(&NUMBERS[..]))
+}
+
+/// Chunks of a chat completion with token counts in each.
+fn counted() -> impl Strategy<Value = Vec<String>> {
+    let event = (TEXT, numbers(), 0u8..24, 0u64..2).prop_map(|(text, numbers, kind, index)| {
+        let [prompt, completion, cached, other] = numbers;
+        let chunk = |usage: &str| {
+            format!(r#"{{"id":"c","choices":[{{"index":{index},"delta":{{"content":"{text}"}},"finish_reason":null}}],"usage":{usage}}}"#)
+        };
+        match kind {
+            0..=7 => chunk(&format!(r#"{{"prompt_tokens":{prompt},"total_tokens":{other},"completion_tokens":{completion}}}"#)),
+            8..=11 => chunk(&format!(r#"{{"prompt_tokens":31,"completion_tokens":{completion},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{prompt},"other":{other}}},"queue_time":{other}}}"#)),
+            12 | 13 => chunk(&format!(r#"{{"input_tokens":{prompt},"output_tokens":{completion},"prompt_tokens":{other},"prompt_cache_hit_tokens":{cached}}}"#)),
+            14 => chunk(&format!(r#"{{"completion_tokens":{completion},"prompt_tokens":{prompt},"completion_tokens":{other}}}"#)),
+            15 => chunk(&format!(r#"{{"note":"\"{{\\\"completion_tokens\\\":1}}","completion_tokens":{completion},"cost":[{other},{{"x":{cached}}}]}}"#)),
+            16 => chunk(other),
+            17 | 18 => format!(r#"{{"choices":[{{"index":{index},"delta":{{"content":"{text}"}},"usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion}}}}}]}}"#),
+            19 => format!(r#"{{"choices":[{{"index":{index},"delta":{{"content":"{text}"}},"usage":{{"completion_tokens":{prompt}}}}}],"usage":{{"completion_tokens":{completion}}}}}"#),
+            20 | 21 => format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}],"x_groq":{{"id":"r","usage":{{"completion_tokens":{completion},"total_time":{other}}}}}}}"#),
+            22 => format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}],"x_groq":{{"usage":{{"completion_tokens":{completion}}}}},"usage":{{"completion_tokens":{prompt}}}}}"#),
+            _ => format!(r#"{{"usage":{{"completion_tokens":{completion}}},"choices":[{{"delta":{{"content":"{text}"}}}}]}}"#),
+        }
+    });
+    proptest::collection::vec(event, 0..24)
+}
 
 fn messages() -> impl Strategy<Value = Vec<String>> {
     let event = (TEXT, 0u8..16, 0u64..3).prop_map(|(text, kind, index)| {
@@ -95,13 +176,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
+    fn chunks_with_token_counts_that_are_alike_mean_what_each_means_by_itself(mut events in counted(), ends in any::<bool>()) {
+        if ends {
+            events.push(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#.to_owned());
+        }
+        are_alike(Provider::OpenAiCompatible, &events)?;
+    }
+
+    #[test]
     fn messages_that_are_alike_mean_what_each_means_by_itself(mut events in messages(), ends in any::<bool>()) {
         if ends {
             events.push(r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#.to_owned());
             events.push(r#"{"type":"message_stop"}"#.to_owned());
         }
-        let [alike, single] = [true, false].map(|alike| told(Provider::Anthropic, &events, alike));
-        prop_assert_eq!(essence(&alike), essence(&single));
+        are_alike(Provider::Anthropic, &events)?;
     }
 
     #[test]
@@ -109,7 +197,6 @@ proptest! {
         if ends {
             events.push(r#"{"type":"response.completed","response":{"status":"completed","output":[],"usage":{"input_tokens":3,"output_tokens":9}}}"#.to_owned());
         }
-        let [alike, single] = [true, false].map(|alike| told(Provider::OpenAiResponses, &events, alike));
-        prop_assert_eq!(essence(&alike), essence(&single));
+        are_alike(Provider::OpenAiResponses, &events)?;
     }
 }

@@ -39,6 +39,13 @@ fn a_hundred_events_cost_at_most_one_allocation() {
             "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1750000000,\"model\":\"gpt-4o\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" word\"}},\"logprobs\":null,\"finish_reason\":null}}],\"usage\":null,\"obfuscation\":\"{padding}\"}}\n\n"
         )
     });
+    let usage = allocations(Provider::OpenAiCompatible, |at| {
+        format!(
+            "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1750000000,\"model\":\"llama\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" word\"}},\"logprobs\":null,\"finish_reason\":null}}],\"usage\":{{\"prompt_tokens\":31,\"total_tokens\":{},\"completion_tokens\":{at},\"prompt_tokens_details\":{{\"cached_tokens\":16}},\"queue_time\":{}.5e-3}}}}\n\n",
+            31 + at,
+            at % 7
+        )
+    });
     let messages = allocations(Provider::Anthropic, |_| {
         "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\" word\"}}\n\n".to_owned()
     });
@@ -47,7 +54,9 @@ fn a_hundred_events_cost_at_most_one_allocation() {
             "event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":{at},\"item_id\":\"msg_1\",\"output_index\":0,\"content_index\":0,\"delta\":\" word\",\"logprobs\":[]}}\n\n"
         )
     });
-    for (dialect, count) in [("chat", chat), ("messages", messages), ("responses", responses)] {
+    for (dialect, count) in
+        [("chat", chat), ("usage", usage), ("messages", messages), ("responses", responses)]
+    {
         assert!(count <= EVENTS as u64 / 100, "{dialect}: {count} allocations in {EVENTS} events");
     }
 }

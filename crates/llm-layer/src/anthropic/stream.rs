@@ -50,7 +50,7 @@ impl Stream {
                 seen.content |= has_content;
                 if let (Some((adds, raw)), None) = (only, usage) {
                     let (name, data) = (event.name, event.data);
-                    self.draft.learn(&Plain { name, data, adds, raw, unread: [None; UNREAD] });
+                    self.draft.learn(&Plain { name, data, adds, raw, unread: [None; UNREAD], usage: None });
                 }
             }
             "content_block_start" => {

@@ -12,13 +12,13 @@ use crate::{
     attempt::Attempt,
     chat,
     choice::Message,
-    draft::{Draft, Ended, cut_short},
+    draft::{Again, Draft, Ended, cut_short},
     error::{ErrorBody, Top},
     events::{Event, error_in, no_object},
     finish::finish_of,
     lens,
-    mould::{Adds, Plain},
-    usage::Counts,
+    mould::{Adds, Plain, UNREAD, Used},
+    usage::{self, Counts},
 };
 
 /// What came of an answer so far.
@@ -26,6 +26,14 @@ use crate::{
 pub(crate) struct Stream {
     draft: Draft,
     counts: Counts,
+}
+
+/// The string that is all that a chunk adds, and the token counts in its choice.
+#[derive(Clone, Copy)]
+struct Only<'a> {
+    adds: Adds,
+    raw: &'a str,
+    usage: Option<&'a str>,
 }
 
 impl Stream {
@@ -48,8 +56,9 @@ impl Stream {
         }
         let names = ["choices", "usage", "error", "x_groq", "type", "id", "created", "obfuscation"];
         let fields = lens::fields(data, names);
-        if let Some([_, usage, _, groq, ..]) = fields {
-            let [of_groq] = groq.and_then(|groq| lens::fields(groq, ["usage"])).unwrap_or_default();
+        let groq = fields.and_then(|[_, _, _, groq, ..]| groq);
+        let [of_groq] = groq.and_then(|groq| lens::fields(groq, ["usage"])).unwrap_or_default();
+        if let Some([_, usage, ..]) = fields {
             seen.progress |= self.used(usage.or(of_groq));
         }
         if event.name == "error" {
@@ -60,12 +69,14 @@ impl Stream {
         match fields {
             Some([Some(choices), usage, error, groq, _, unread @ ..]) if !error.is_some_and(lens::tells) => {
                 let [error] = groq.and_then(|groq| lens::fields(groq, ["error"])).unwrap_or_default();
+                let error = error.filter(|raw| lens::tells(raw));
                 let only = self.chunk(choices, attempt, seen);
-                if let (Some((adds, raw)), None, None) = (only, usage, groq) {
-                    self.draft.learn(&Plain { name: event.name, data, adds, raw, unread });
-                }
-                if let (Some(error), None) = (error.filter(|raw| lens::tells(raw)), &seen.fault) {
-                    seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
+                match error {
+                    None => self.learn(only, usage.or(of_groq), event, unread),
+                    Some(error) if seen.fault.is_none() => {
+                        seen.fault = Some(attempt.reported(&ErrorBody::of_value(error)));
+                    }
+                    Some(_) => {}
                 }
             }
             Some([_, usage, _, _, kind, ..]) => self.no_chunk(data, kind, usage.is_some(), attempt, seen),
@@ -73,8 +84,35 @@ impl Stream {
         }
     }
 
+    /// Takes what else is in an event that was like one before it.
+    pub(crate) fn again(&mut self, again: &Again, seen: &mut Seen) {
+        if let Some(counted) = &again.counted {
+            self.counts.set_counted(counted);
+            seen.progress |= self.draft.used(self.counts.usage());
+        }
+    }
+
+    /// Keeps what a chunk looks like that adds one string, and token counts from no more than one place.
+    fn learn<'a>(
+        &mut self,
+        only: Option<Only<'a>>,
+        usage: Option<&'a str>,
+        event: Event<'a>,
+        unread: [Option<&'a str>; UNREAD],
+    ) {
+        let Some(Only { adds, raw, usage: of_choice }) = only else { return };
+        let usage = match (usage, of_choice) {
+            (Some(_), Some(_)) => return,
+            (usage, of_choice) => usage.or(of_choice),
+        };
+        let used = usage.map(|raw| usage::fields(raw).map(|fields| Used { raw, fields }));
+        // What is no object is no token count, and the same the next time.
+        let usage = used.flatten();
+        self.draft.learn(&Plain { name: event.name, data: event.data, adds, raw, unread, usage });
+    }
+
     /// Gives the string that is all that the chunk adds, where that is so.
-    fn chunk<'a>(&mut self, choices: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<(Adds, &'a str)> {
+    fn chunk<'a>(&mut self, choices: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<Only<'a>> {
         let (mut count, mut only) = (0, None);
         lens::each(choices, |raw| {
             count += 1;
@@ -84,7 +122,7 @@ impl Stream {
         only.filter(|_| count == 1)
     }
 
-    fn choice<'a>(&mut self, raw: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<(Adds, &'a str)> {
+    fn choice<'a>(&mut self, raw: &'a str, attempt: &Attempt, seen: &mut Seen) -> Option<Only<'a>> {
         let names = ["index", "delta", "message", "text", "finish_reason", "error", "usage"];
         let [index, delta, message, text, finish, error, usage] = lens::fields(raw, names)?;
         seen.progress |= self.used(usage);
@@ -103,7 +141,8 @@ impl Stream {
             }
             choice.add(message, room)
         });
-        if usage.is_some() || is_finished { None } else { message.adds_only(index) }
+        let only = if is_finished { None } else { message.adds_only(index) };
+        only.map(|(adds, raw)| Only { adds, raw, usage })
     }
 
     /// An object without choices: an error, the usage at the end, or a piece of another format.

@@ -102,7 +102,7 @@ impl Stream {
         }
         let raw = delta.filter(|raw| raw.starts_with('"'));
         if let (Some(adds), Some(raw), None) = (adds, raw, response) {
-            self.draft.learn(&Plain { name: event.name, data: event.data, adds, raw, unread });
+            self.draft.learn(&Plain { name: event.name, data: event.data, adds, raw, unread, usage: None });
         }
     }
 
