@@ -16,6 +16,8 @@ use std::{
 use failsoft_core::{Facts, Finding, Finish, Severity, SoftKind, ToolCall, json};
 use serde_json::Value;
 
+use crate::checks;
+
 /// One whole answer: its text, its tool calls, and why it ended. Cheap to clone.
 ///
 /// A layer makes it from the [`Insight`](failsoft_core::Insight) that a reader inside has left, else from the body. Its
@@ -161,6 +163,17 @@ impl Answer {
         self.tool_calls.is_empty()
     }
 
+    /// The same, where its JSON is inside a code fence: its [`value`](Self::value) is the one inside, and the report says so.
+    pub(crate) fn unfenced(&self) -> Option<Self> {
+        let inside = checks::unfenced(self.text()?)?;
+        let Parsed { value, finding } = Parsed::of(inside);
+        let value = value?;
+        // A number that loses digits outranks the fence.
+        let finding = finding.unwrap_or_else(checks::unwrapped);
+        let parsed = OnceLock::from(Arc::new(Parsed { value: Some(value), finding: Some(finding) }));
+        Some(Self { parsed, ..self.clone() })
+    }
+
     pub(crate) fn is_vouched(&self) -> bool {
         self.source == Source::Vouched
     }
@@ -173,6 +186,14 @@ impl Answer {
         false
     }
 
+    /// Whether it is a body that came compressed, and that no check can look into.
+    pub(crate) fn is_compressed(&self) -> bool {
+        #[cfg(feature = "http")]
+        return self.source == Source::Compressed && self.text.is_none();
+        #[cfg(not(feature = "http"))]
+        false
+    }
+
     fn is_binary(&self) -> bool {
         self.is_body() && self.text.is_none()
     }
@@ -181,7 +202,7 @@ impl Answer {
         #[cfg(feature = "http")]
         if self.source == Source::Compressed {
             let message = "the body is compressed: decompress it inside of this layer";
-            return Finding::new(SoftKind::Malformed, "body.compressed", message);
+            return Finding::new(SoftKind::Malformed, checks::BODY_COMPRESSED, message);
         }
         Finding::new(SoftKind::Malformed, "json.syntax", "no UTF-8")
     }

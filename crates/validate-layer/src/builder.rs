@@ -4,10 +4,16 @@ use std::{fmt, sync::Arc};
 
 use failsoft_core::{ConfigError, Hint, SoftKind};
 
+#[cfg(feature = "regex")]
+use crate::checks::Pattern;
+#[cfg(feature = "schema")]
+use crate::checks::{Schema, SchemaOptions, ToolSchemas, schema::takes_none};
 use crate::{
-    Answer, Beyond, Bodies, Check, Complaint, ValidateLayer, Validator, Values, check_fn,
-    checks::{FinishReason, Json, Length, NotEmpty, Require, ToolCalls},
+    Answer, Beyond, Bodies, Check, Complaint, Compressed, ValidateLayer, Validator, Values, check_fn,
+    checks::{ErrorText, FinishReason, Json, Length, NotEmpty, Refusal, Require, ToolCalls},
 };
+#[cfg(feature = "schema")]
+use serde_json::Value;
 
 const BUILDER: &str = "ValidateLayer";
 
@@ -22,10 +28,15 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// | [`allow_empty`](Self::allow_empty) | an empty answer is a failure |
 /// | [`tools`](Self::tools) | arguments are checked, names are not |
 /// | [`json`](Self::json), [`json_object`](Self::json_object), [`require`](Self::require) | any text |
+/// | [`unwrap_fences`](Self::unwrap_fences) | a code fence around JSON is a failure |
+/// | `schema`, `tool_schema` (feature `schema`) | none |
+/// | `must_match`, `must_not_match` (feature `regex`) | none |
+/// | [`refusals`](Self::refusals), [`error_texts`](Self::error_texts) | text is not taken for either |
 /// | [`expected_length`](Self::expected_length) | none; if given, below 0.2 of it is cut short |
 /// | [`check`](Self::check), [`check_fn`](Self::check_fn) | none |
 /// | [`max_body`](Self::max_body) | 8 MiB |
 /// | [`beyond`](Self::beyond) | [`Beyond::Fail`] |
+/// | [`compressed`](Self::compressed) | [`Compressed::Pass`] |
 /// | [`hint`](Self::hint) | see [`Validator`] |
 #[must_use = "a builder does nothing until it is built"]
 pub struct ValidateBuilder<M = Bodies> {
@@ -46,6 +57,43 @@ struct Options {
     hints: Vec<(SoftKind, Hint)>,
     max_body: usize,
     beyond: Beyond,
+    compressed: Compressed,
+    unwraps_fences: bool,
+    refusals: bool,
+    error_texts: bool,
+    #[cfg(feature = "schema")]
+    schemas: Schemas,
+    #[cfg(feature = "regex")]
+    patterns: Vec<Result<Pattern, ConfigError>>,
+}
+
+/// Schemas that wait for the builder's end to be compiled.
+#[cfg(feature = "schema")]
+#[derive(Default)]
+struct Schemas {
+    answer: Option<Value>,
+    tools: Vec<(Box<str>, Value)>,
+    options: SchemaOptions,
+}
+
+#[cfg(feature = "schema")]
+impl Schemas {
+    /// Adds the tools to those that were offered.
+    fn offer(&self, tools: ToolCalls) -> ToolCalls {
+        self.tools.iter().fold(tools, |tools, (name, parameters)| {
+            let name = [name.clone()];
+            if takes_none(parameters) { tools.and_without_parameters(name) } else { tools.and(name) }
+        })
+    }
+
+    /// Those of the answer and of the tools, compiled.
+    fn compile(&self) -> Result<(Option<Schema>, ToolSchemas), ConfigError> {
+        let answer = self.answer.as_ref().map(|schema| self.options.compile(schema)).transpose()?;
+        let tools = self.tools.iter().try_fold(ToolSchemas::new(), |tools, (name, schema)| {
+            Ok(tools.tool(name.clone(), self.options.compile(schema)?))
+        })?;
+        Ok((answer, tools))
+    }
 }
 
 impl<M> ValidateBuilder<M> {
@@ -62,6 +110,14 @@ impl<M> ValidateBuilder<M> {
             hints: Vec::new(),
             max_body: MAX_BODY,
             beyond: Beyond::default(),
+            compressed: Compressed::default(),
+            unwraps_fences: false,
+            refusals: false,
+            error_texts: false,
+            #[cfg(feature = "schema")]
+            schemas: Schemas::default(),
+            #[cfg(feature = "regex")]
+            patterns: Vec::new(),
         };
         Self { mode, options }
     }
@@ -101,6 +157,61 @@ impl<M> ValidateBuilder<M> {
     /// fields.
     pub fn require(mut self, pointer: impl Into<Box<str>>) -> Self {
         self.options.pointers.push(pointer.into());
+        self
+    }
+
+    /// Looks at the JSON inside of a code fence that is the whole text, with a warning `json.unwrapped` in the report. The answer
+    /// still reaches the caller as it came: [`unfenced`](crate::checks::unfenced) takes the fence off. Nothing else is repaired.
+    pub const fn unwrap_fences(mut self) -> Self {
+        self.options.unwraps_fences = true;
+        self
+    }
+
+    /// The text is JSON that fits this schema: [`Schema`]. Compiled once, at [`build`](Self::build).
+    #[cfg(feature = "schema")]
+    pub fn schema(mut self, schema: &Value) -> Self {
+        self.options.schemas.answer = Some(schema.clone());
+        self
+    }
+
+    /// Offers a tool, whose calls must have arguments that fit this schema: [`ToolSchemas`]. Empty arguments are right only where the
+    /// tool takes no parameters. May be called several times.
+    #[cfg(feature = "schema")]
+    pub fn tool_schema(mut self, name: impl Into<Box<str>>, parameters: &Value) -> Self {
+        self.options.schemas.tools.push((name.into(), parameters.clone()));
+        self
+    }
+
+    /// How the schemas are compiled.
+    #[cfg(feature = "schema")]
+    pub const fn schema_options(mut self, options: SchemaOptions) -> Self {
+        self.options.schemas.options = options;
+        self
+    }
+
+    /// The text matches this regular expression: [`Pattern::required`]. May be called several times.
+    #[cfg(feature = "regex")]
+    pub fn must_match(mut self, pattern: &str) -> Self {
+        self.options.patterns.push(Pattern::required(pattern));
+        self
+    }
+
+    /// The text does not match this regular expression: [`Pattern::forbidden`]. May be called several times.
+    #[cfg(feature = "regex")]
+    pub fn must_not_match(mut self, pattern: &str) -> Self {
+        self.options.patterns.push(Pattern::forbidden(pattern));
+        self
+    }
+
+    /// Takes a text that begins as a refusal does for one: [`Refusal`]. What a provider says in fields of its own needs no option.
+    pub const fn refusals(mut self) -> Self {
+        self.options.refusals = true;
+        self
+    }
+
+    /// Takes a text that begins as an error message does for a failure: [`ErrorText`].
+    pub const fn error_texts(mut self) -> Self {
+        self.options.error_texts = true;
         self
     }
 
@@ -159,6 +270,12 @@ impl<M> ValidateBuilder<M> {
         self
     }
 
+    /// What happens to a body that came compressed.
+    pub const fn compressed(mut self, policy: Compressed) -> Self {
+        self.options.compressed = policy;
+        self
+    }
+
     /// Builds the layer.
     ///
     /// # Errors
@@ -181,13 +298,33 @@ impl Options {
         if self.blank_code {
             return Err(ConfigError::new(BUILDER, "check_fn", "a blank code", "a short stable name"));
         }
-        self.tools.validate()?;
+        #[cfg(feature = "schema")]
+        let (schema, tool_schemas) = self.schemas.compile()?;
+        let tools = self.tools;
+        #[cfg(feature = "schema")]
+        let tools = self.schemas.offer(tools);
+        #[cfg(feature = "schema")]
+        let asks_for_json = schema.is_some() || !self.pointers.is_empty();
+        #[cfg(not(feature = "schema"))]
+        let asks_for_json = !self.pointers.is_empty();
+        tools.validate()?;
         let mut checks: Vec<Arc<dyn Check>> = vec![Arc::new(FinishReason)];
         if !self.allow_empty {
             checks.push(Arc::new(NotEmpty));
         }
-        checks.push(Arc::new(self.tools));
-        let implied = (!self.pointers.is_empty()).then(Json::any);
+        checks.push(Arc::new(tools));
+        #[cfg(feature = "schema")]
+        if !self.schemas.tools.is_empty() {
+            checks.push(Arc::new(tool_schemas));
+        }
+        if self.error_texts {
+            checks.push(Arc::new(ErrorText));
+        }
+        // Before the JSON that a refusal is not.
+        if self.refusals {
+            checks.push(Arc::new(Refusal));
+        }
+        let implied = asks_for_json.then(Json::any);
         if let Some(json) = self.json.or(implied) {
             checks.push(Arc::new(json));
         }
@@ -202,6 +339,14 @@ impl Options {
             }
             checks.push(Arc::new(Require::new(self.pointers)?));
         }
+        #[cfg(feature = "schema")]
+        if let Some(schema) = schema {
+            checks.push(Arc::new(schema));
+        }
+        #[cfg(feature = "regex")]
+        for pattern in self.patterns {
+            checks.push(Arc::new(pattern?));
+        }
         if let Some(length) = self.length {
             length.validate()?;
             checks.push(Arc::new(length));
@@ -214,6 +359,8 @@ impl Options {
             allow_empty: self.allow_empty,
             max_body: self.max_body,
             beyond: self.beyond,
+            compressed: self.compressed,
+            unwraps_fences: self.unwraps_fences,
         })
     }
 }

@@ -16,14 +16,31 @@
 //! | [`Json`] | malformed, empty, repetition | `json.…`, one for each [`FlawKind`](failsoft_core::json::FlawKind) |
 //! | [`Require`] | missing field, or those of [`Json`] | `required` |
 //! | [`Length`] | truncated | `length` |
+//! | [`Refusal`] | refused | `refusal.text` |
+//! | [`ErrorText`] | malformed | `error.text` |
+//! | `Schema` (feature `schema`) | schema, or those of [`Json`] | `schema.…`, one for each keyword |
+//! | `ToolSchemas` (feature `schema`) | tool call | `tool.schema` |
+//! | `Pattern` (feature `regex`) | schema, or another | `pattern.missing`, `pattern.forbidden` |
 //!
-//! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`] and [`Length`] let it be.
+//! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`], [`Length`] and the others that look at text or its JSON
+//! let it be.
 
 mod length;
+mod markers;
+#[cfg(feature = "regex")]
+mod patterns;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
 mod tools;
 
+pub(crate) use self::markers::ERROR_TEXT;
+#[cfg(feature = "regex")]
+pub use self::patterns::Pattern;
+#[cfg(feature = "schema")]
+pub use self::schema::{MAX_VIOLATIONS, Schema, SchemaOptions, ToolSchemas};
 pub use self::{
     length::{Length, count_words},
+    markers::{ErrorText, Refusal},
     tools::ToolCalls,
 };
 
@@ -156,13 +173,7 @@ impl Check for Require {
         if !answer.is_textual() || self.pointers.is_empty() {
             return;
         }
-        let Some(value) = answer.value() else {
-            let reported = |finding: &Finding| finding.code().starts_with("json.");
-            if !report.findings().iter().any(reported) {
-                report.extend(answer.json_finding().cloned());
-            }
-            return;
-        };
+        let Some(value) = answer.value() else { return missing_json(answer, report) };
         for pointer in &self.pointers {
             let problem = match value.pointer(pointer) {
                 None => "a required field is missing",
@@ -174,6 +185,52 @@ impl Check for Require {
         }
     }
 }
+
+/// Says why an answer has no value to look at, unless that was said before.
+fn missing_json(answer: &Answer, report: &mut Report) {
+    let reported = |finding: &Finding| {
+        finding.severity() == Severity::Error
+            && (finding.code().starts_with("json.") || finding.code() == BODY_COMPRESSED)
+    };
+    if !report.findings().iter().any(reported) {
+        report.extend(answer.json_finding().cloned());
+    }
+}
+
+/// The code of a body that nobody can look into.
+pub(crate) const BODY_COMPRESSED: &str = "body.compressed";
+
+/// The text inside of a code fence, where the whole text is one: three backticks, the name of a language or none, lines, and
+/// three backticks. Whitespace around it is let be; words are not. Nothing is repaired.
+///
+/// Models put a fence around JSON from habit. A layer with [`unwrap_fences`](crate::ValidateBuilder::unwrap_fences) looks at what is inside; the
+/// answer still reaches the caller byte for byte, who takes the fence off with this.
+///
+/// ```
+/// use validate_layer::checks::unfenced;
+///
+/// assert_eq!(unfenced("```json\n{\"a\": 1}\n```\n"), Some("{\"a\": 1}"));
+/// assert_eq!(unfenced("{\"a\": 1}"), None);
+/// assert_eq!(unfenced("Here you are:\n```json\n{\"a\": 1}\n```"), None);
+/// ```
+#[must_use]
+pub fn unfenced(text: &str) -> Option<&str> {
+    let inside = text.trim().strip_prefix("```")?.strip_suffix("```")?;
+    let (language, inside) = inside.split_once('\n')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.');
+    let inside = inside.strip_suffix("\r\n").or_else(|| inside.strip_suffix('\n'))?;
+    (language.trim().chars().all(is_name) && !inside.contains("```")).then_some(inside)
+}
+
+/// The code of JSON that was looked at without the fence around it.
+pub(crate) const UNWRAPPED: &str = "json.unwrapped";
+
+pub(crate) fn unwrapped() -> Finding {
+    Finding::new(SoftKind::Malformed, UNWRAPPED, "JSON inside a code fence").with_severity(Severity::Warning)
+}
+
+/// The code of arguments that do not fit the schema of their tool.
+pub(crate) const TOOL_SCHEMA: &str = "tool.schema";
 
 /// Whether a report already says that there is nothing to look at.
 pub(crate) fn is_empty_answer(report: &Report) -> bool {

@@ -59,7 +59,7 @@
 //! # Features
 //!
 //! `http` (default) holds the bodies of `http::Response`; `reqwest-013` those of reqwest 0.13. Without either, plain
-//! values can be checked.
+//! values can be checked. `schema` brings JSON Schema, `regex` regular expressions.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -86,5 +86,5 @@ pub use self::{
     layer::ValidateLayer,
     mode::{Bodies, Mode, Values},
     service::Validate,
-    validator::{Beyond, Validator},
+    validator::{Beyond, Compressed, Validator},
 };

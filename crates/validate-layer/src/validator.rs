@@ -28,10 +28,10 @@ use crate::{Answer, Check, checks};
 /// |---|---|
 /// | cut at the limit of tokens, whatever else is wrong with it | `Modify` |
 /// | empty, far too short, or a malformed tool call | `Same` |
-/// | a raw body that breaks off, where JSON was asked for | `Same` |
+/// | a raw body that breaks off, where JSON was asked for; an error message in an answer's place | `Same` |
 /// | nothing but reasoning | `Modify` |
-/// | anything else: malformed, a missing field, an unknown or leaked tool call, a custom finding | `Modify` |
-/// | stopped by a filter ([`Class::Refused`]) | `Fallback` |
+/// | anything else: malformed, a missing field, against a schema, an unknown or leaked tool call, a custom finding | `Modify` |
+/// | a refusal, or stopped by a filter ([`Class::Refused`]) | `Fallback` |
 /// | an HTML page where a raw body should be JSON ([`Class::Transient`]) | `Same` |
 ///
 /// [`hint`](crate::ValidateBuilder::hint) changes it for one kind.
@@ -42,6 +42,20 @@ pub struct Validator {
     pub(crate) allow_empty: bool,
     pub(crate) max_body: usize,
     pub(crate) beyond: Beyond,
+    pub(crate) compressed: Compressed,
+    pub(crate) unwraps_fences: bool,
+}
+
+/// What happens to a body that came compressed, so that nothing can look into it: decompress inside of this layer. Where JSON is
+/// asked for, it is a failure anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compressed {
+    /// It passes unchecked, with a warning `body.compressed` in its `Insight`.
+    #[default]
+    Pass,
+    /// It is a failure, [`SoftKind::Malformed`] with the code `body.compressed`.
+    Fail,
 }
 
 /// What happens to an answer longer than the cap, which is never looked at.
@@ -60,6 +74,8 @@ impl Validator {
     #[must_use]
     pub fn judge(&self, answer: &Answer) -> (Verdict, Report) {
         let mut report = Report::new();
+        let unfenced = if self.unwraps_fences { answer.unfenced() } else { None };
+        let answer = unfenced.as_ref().unwrap_or(answer);
         let nothing = answer.tool_calls().is_empty() && answer.is_blank();
         let checks = if self.allow_empty && nothing { &self.checks[..1] } else { &self.checks[..] };
         for check in checks {
@@ -68,6 +84,16 @@ impl Validator {
                 // There is nothing that the others could look at.
                 break;
             }
+        }
+        if unfenced.is_some() && !has_code(&report, checks::UNWRAPPED) {
+            report.push(checks::unwrapped());
+        }
+        if answer.is_compressed() && !has_code(&report, checks::BODY_COMPRESSED) {
+            let severity = match self.compressed {
+                Compressed::Pass => Severity::Warning,
+                Compressed::Fail => Severity::Error,
+            };
+            report.extend(answer.json_finding().cloned().map(|finding| finding.with_severity(severity)));
         }
         let verdict = self.verdict(answer, &report);
         (verdict, report)
@@ -101,6 +127,11 @@ impl Validator {
         if answer.finish() == Some(&Finish::Length) || leading.code() == checks::REASONING_ONLY {
             return Hint::Modify;
         }
+        match leading.code() {
+            checks::ERROR_TEXT => return Hint::Same,
+            checks::TOOL_SCHEMA => return Hint::Modify,
+            _ => {}
+        }
         let cut_body = answer.is_body() && leading.code() == json::FlawKind::Truncated.code();
         match kind {
             SoftKind::Empty | SoftKind::Truncated | SoftKind::ToolCall => Hint::Same,
@@ -121,6 +152,10 @@ impl Validator {
         }
         fault.with_report(report)
     }
+}
+
+fn has_code(report: &Report, code: &str) -> bool {
+    report.findings().iter().any(|finding| finding.code() == code)
 }
 
 impl fmt::Debug for Validator {

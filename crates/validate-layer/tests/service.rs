@@ -23,7 +23,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full};
 use tower::{Layer as _, Service, ServiceBuilder, ServiceExt as _, limit::ConcurrencyLimit, service_fn};
-use validate_layer::{Answer, Beyond, Validate, ValidateBuilder, ValidateLayer};
+use validate_layer::{Answer, Beyond, Compressed, Validate, ValidateBuilder, ValidateLayer};
 
 /// A body in pieces, pending before each, that may fail at its end, and counts that it is alive.
 struct Pieces {
@@ -190,6 +190,23 @@ async fn a_body_that_is_still_compressed_says_so() {
     compressed.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
     let err = through(ValidateLayer::builder().json(), compressed).await.unwrap_err();
     assert_eq!(fault(&err).report().unwrap().leading().unwrap().code(), "body.compressed");
+}
+
+#[tokio::test]
+async fn a_compressed_body_of_which_nothing_is_asked_passes_with_a_warning_or_not_at_all() {
+    let compressed = || {
+        let mut compressed = response("H4sIAAAA");
+        compressed.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        compressed
+    };
+    let passed = through(ValidateLayer::builder(), compressed()).await.unwrap();
+    assert_eq!(passed.body(), "H4sIAAAA");
+    let report = Insight::of(passed.extensions()).unwrap().facts().report;
+    let told = report.leading().unwrap();
+    assert_eq!((told.code(), told.severity()), ("body.compressed", Severity::Warning));
+    let builder = ValidateLayer::builder().compressed(Compressed::Fail);
+    let err = through(builder, compressed()).await.unwrap_err();
+    assert_eq!(soft(&err).0, SoftKind::Malformed);
 }
 
 #[tokio::test]

@@ -1,0 +1,322 @@
+//! JSON Schema: the answer's JSON, and the arguments of its tool calls.
+
+use std::{fmt, sync::Arc};
+
+use failsoft_core::{ConfigError, Finding, Report, Severity, SoftKind, ToolCall, json};
+use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+
+use super::{TOOL_SCHEMA, missing_json};
+use crate::{Answer, Check};
+
+/// At most so many violations of one schema are reported for one value: what a model mends at a time.
+pub const MAX_VIOLATIONS: usize = 8;
+
+/// Of a value with more values inside than this, only the first violation is reported: the engine collects all of them
+/// before it gives one, and a hostile answer has a million.
+const MAX_VALUES: usize = 10_000;
+
+/// A compiled pattern may take so many bytes: far above any sane one, and far below what hurts.
+const MAX_PATTERN: usize = 1 << 20;
+
+/// The answer's JSON fits a JSON Schema. Compiled once; clones share it.
+///
+/// Draft 2020-12 where the schema names none, else the one that its `$schema` names: 2020-12 and 7, and 4, 6 and 2019-09. Nothing is
+/// fetched: a `$ref` to another document is refused when the schema is compiled. Patterns run in a linear engine, so a
+/// schema or an answer cannot make one run away; lookaround and back references, which that cannot do, are refused. `format` is an
+/// annotation unless [`formats`](SchemaOptions::formats) says otherwise.
+///
+/// The findings are of [`SoftKind::Schema`], with the code `schema.` and the keyword, at the JSON pointer of the value. They name
+/// fields and what the schema wants, never the answer's values. Of one value at most [`MAX_VIOLATIONS`] are reported.
+///
+/// ```
+/// use serde_json::json;
+/// use validate_layer::{Check, checks::Schema};
+///
+/// let schema = Schema::new(&json!({
+///     "type": "object",
+///     "required": ["name", "age"],
+///     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}
+/// }))?;
+/// assert!(schema.on_text(r#"{"name": "Ada", "age": 36}"#).is_empty());
+/// let report = schema.on_text(r#"{"name": "Ada", "age": "36"}"#);
+/// assert_eq!(report.to_string(), "schema.type at /age: value is not of type \"integer\"");
+/// # Ok::<(), failsoft_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Schema {
+    compiled: Arc<Validator>,
+}
+
+/// How a [`Schema`] is compiled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SchemaOptions {
+    formats: bool,
+    draft7: bool,
+}
+
+impl SchemaOptions {
+    /// Also checks `format`: dates, addresses, UUIDs and the others of the draft. Formats that are unknown pass. Default: off, as draft 2020-12 has it; models
+    /// are trained on schemas in which it is a hint.
+    #[must_use]
+    pub const fn formats(mut self, check: bool) -> Self {
+        self.formats = check;
+        self
+    }
+
+    /// A schema that does not say of which draft it is, is of draft 7.
+    #[must_use]
+    pub const fn draft7(mut self) -> Self {
+        self.draft7 = true;
+        self
+    }
+
+    /// Compiles a schema.
+    ///
+    /// # Errors
+    ///
+    /// When it is no valid schema, refers to another document, or has a pattern that a linear engine cannot run.
+    pub fn compile(self, schema: &Value) -> Result<Schema, ConfigError> {
+        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN);
+        let mut options = jsonschema::options()
+            .with_pattern_options(patterns)
+            .should_validate_formats(self.formats)
+            .should_ignore_unknown_formats(true);
+        // One that names its own draft keeps that.
+        if self.draft7 && schema.get("$schema").is_none() {
+            options = options.with_draft(Draft::Draft7);
+        }
+        match options.build(schema) {
+            Ok(compiled) => Ok(Schema { compiled: Arc::new(compiled) }),
+            Err(error) => {
+                let problem = format!(
+                    "{:.200} (at `{:.100}`)",
+                    error.masked().to_string(),
+                    error.instance_path().as_str()
+                );
+                Err(ConfigError::new(
+                    "ValidateLayer",
+                    "schema",
+                    problem,
+                    "a JSON Schema without references to other documents",
+                ))
+            }
+        }
+    }
+}
+
+impl Schema {
+    /// Compiles a schema of draft 2020-12, or of the draft that it names.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`SchemaOptions::compile`].
+    pub fn new(schema: &Value) -> Result<Self, ConfigError> {
+        SchemaOptions::default().compile(schema)
+    }
+
+    /// Compiles a schema in another way.
+    #[must_use]
+    pub fn options() -> SchemaOptions {
+        SchemaOptions::default()
+    }
+
+    /// What is wrong with a value, as findings of a class and a code of the caller's.
+    fn violations(&self, value: &Value, most: usize, report: impl FnMut(Violation)) {
+        if self.compiled.is_valid(value) {
+            return;
+        }
+        if is_larger(value, MAX_VALUES) {
+            self.compiled.validate(value).err().iter().map(Violation::of).for_each(report);
+        } else {
+            self.compiled.iter_errors(value).take(most).map(|error| Violation::of(&error)).for_each(report);
+        }
+    }
+}
+
+/// One keyword of a schema that a value does not fit.
+struct Violation {
+    code: &'static str,
+    path: String,
+    message: String,
+}
+
+impl Violation {
+    fn of(error: &ValidationError<'_>) -> Self {
+        Self {
+            code: code_of(error.kind().keyword()),
+            path: error.instance_path().as_str().to_owned(),
+            message: error.masked().to_string(),
+        }
+    }
+}
+
+impl Check for Schema {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        if !answer.is_textual() {
+            return;
+        }
+        let Some(value) = answer.value() else { return missing_json(answer, report) };
+        self.violations(value, MAX_VIOLATIONS, |violation| {
+            let finding = Finding::new(SoftKind::Schema, violation.code, violation.message);
+            report.push(if violation.path.is_empty() { finding } else { finding.at(violation.path) });
+        });
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema").field("draft", &self.compiled.draft()).finish_non_exhaustive()
+    }
+}
+
+/// The arguments of each tool call fit the schema of the tool's own parameters. Nothing is coerced: where the schema says string, `4` is
+/// wrong, and so is `"4"` where it says integer.
+///
+/// The findings are of [`SoftKind::ToolCall`] with the code `tool.schema`, at `/tool_calls/N/arguments` and the pointer inside. Calls whose arguments are
+/// no JSON object are left to [`ToolCalls`](super::ToolCalls), and those of tools without a schema pass.
+///
+/// ```
+/// use failsoft_core::ToolCall;
+/// use serde_json::json;
+/// use validate_layer::{Answer, Check, checks::{Schema, ToolSchemas}};
+///
+/// let parameters = json!({"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]});
+/// let check = ToolSchemas::new().tool("open", Schema::new(&parameters)?);
+/// let call = |arguments: &str| Answer::without_text().with_tool_calls([ToolCall::new("open", arguments)]);
+/// assert!(check.on_answer(&call(r#"{"id": "4"}"#)).is_empty());
+/// let report = check.on_answer(&call(r#"{"id": 4}"#));
+/// assert_eq!(report.findings()[0].path(), Some("/tool_calls/0/arguments/id"));
+/// # Ok::<(), failsoft_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ToolSchemas {
+    tools: Vec<(Box<str>, Schema)>,
+}
+
+impl ToolSchemas {
+    /// Of no tool.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { tools: Vec::new() }
+    }
+
+    /// Adds the schema of a tool's parameters. Of several for one name the last counts.
+    #[must_use]
+    pub fn tool(mut self, name: impl Into<Box<str>>, parameters: Schema) -> Self {
+        self.tools.push((name.into(), parameters));
+        self
+    }
+}
+
+impl Check for ToolSchemas {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        check_calls(answer.tool_calls(), report, |call| {
+            self.tools.iter().rev().find(|(name, _)| *name == call.name).map(|(_, schema)| schema.clone())
+        });
+    }
+}
+
+/// Checks each call whose schema is known. Many calls share the room in a report, so that each has its own finding.
+pub(crate) fn check_calls(
+    calls: &[ToolCall],
+    report: &mut Report,
+    mut schema_of: impl FnMut(&ToolCall) -> Option<Schema>,
+) {
+    let most = (failsoft_core::MAX_FINDINGS / calls.len().max(1)).clamp(1, MAX_VIOLATIONS);
+    for (i, call) in calls.iter().enumerate().filter(|(_, call)| !call.free_text) {
+        let Some(schema) = schema_of(call) else { continue };
+        // Empty arguments stand for none; whether those are right is for the schema to say.
+        let arguments = match json::arguments_of(call) {
+            Ok(arguments) => arguments,
+            Err(_) if json::is_blank(&call.arguments) => serde_json::Map::new(),
+            Err(flaw) if flaw.severity() < Severity::Error => match flaw.into_value() {
+                Some(Value::Object(arguments)) => arguments,
+                _ => continue,
+            },
+            Err(_) => continue,
+        };
+        check_arguments(&schema, &Value::Object(arguments), most, |finding, path| {
+            report.push(finding.at(format!("/tool_calls/{i}/arguments{path}")));
+        });
+    }
+}
+
+/// Reports what is wrong with a call's arguments, each with the pointer inside of them.
+pub(crate) fn check_arguments(
+    schema: &Schema,
+    arguments: &Value,
+    most: usize,
+    mut report: impl FnMut(Finding, String),
+) {
+    schema.violations(arguments, most, |violation| {
+        let finding = Finding::new(SoftKind::ToolCall, TOOL_SCHEMA, violation.message);
+        report(finding, violation.path);
+    });
+}
+
+/// Whether a tool with this schema takes no parameters at all, so that empty arguments are right.
+pub(crate) fn takes_none(schema: &Value) -> bool {
+    let Some(schema) = schema.as_object() else { return false };
+    let says_nothing = |key: &str| match schema.get(key) {
+        None | Some(Value::Null | Value::Bool(false)) => true,
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(values)) => values.is_empty(),
+        Some(_) => false,
+    };
+    ["properties", "required", "$ref", "anyOf", "allOf", "oneOf"].into_iter().all(says_nothing)
+}
+
+/// Whether a value holds more than so many values; looks at no more than that many.
+fn is_larger(value: &Value, most: usize) -> bool {
+    let mut left = most;
+    let mut rest = vec![value];
+    while let Some(value) = rest.pop() {
+        if left == 0 {
+            return true;
+        }
+        left -= 1;
+        match value {
+            Value::Array(values) if values.len() > left => return true,
+            Value::Array(values) => rest.extend(values),
+            Value::Object(fields) if fields.len() > left => return true,
+            Value::Object(fields) => rest.extend(fields.values()),
+            _ => {}
+        }
+    }
+    false
+}
+
+fn code_of(keyword: &str) -> &'static str {
+    match keyword {
+        "type" => "schema.type",
+        "required" => "schema.required",
+        "enum" => "schema.enum",
+        "const" => "schema.const",
+        "pattern" => "schema.pattern",
+        "format" => "schema.format",
+        "minLength" => "schema.minLength",
+        "maxLength" => "schema.maxLength",
+        "minimum" => "schema.minimum",
+        "maximum" => "schema.maximum",
+        "exclusiveMinimum" => "schema.exclusiveMinimum",
+        "exclusiveMaximum" => "schema.exclusiveMaximum",
+        "multipleOf" => "schema.multipleOf",
+        "minItems" => "schema.minItems",
+        "maxItems" => "schema.maxItems",
+        "uniqueItems" => "schema.uniqueItems",
+        "contains" => "schema.contains",
+        "additionalItems" => "schema.additionalItems",
+        "unevaluatedItems" => "schema.unevaluatedItems",
+        "minProperties" => "schema.minProperties",
+        "maxProperties" => "schema.maxProperties",
+        "propertyNames" => "schema.propertyNames",
+        "additionalProperties" => "schema.additionalProperties",
+        "unevaluatedProperties" => "schema.unevaluatedProperties",
+        "anyOf" => "schema.anyOf",
+        "oneOf" => "schema.oneOf",
+        "not" => "schema.not",
+        "falseSchema" => "schema.false",
+        _ => "schema.other",
+    }
+}
