@@ -124,12 +124,10 @@ impl Account {
                     passes_soft = ask();
                 }
                 if !passes_soft {
-                    self.denied.fetch_add(1, Ordering::Relaxed);
                     return Err(denied(Why::Soft));
                 }
             }
             let Some(next) = committed.checked_add(amount).filter(|next| *next <= hard) else {
-                self.denied.fetch_add(1, Ordering::Relaxed);
                 return Err(denied(Why::Hard));
             };
             match self.committed.compare_exchange_weak(committed, next, Ordering::AcqRel, Ordering::Acquire) {
@@ -137,6 +135,11 @@ impl Account {
                 Err(now) => committed = now,
             }
         }
+    }
+
+    /// A call was turned away.
+    pub(crate) fn count_denied(&self) {
+        add(&self.denied, 1);
     }
 
     /// Gives a reservation back as if it had never been.

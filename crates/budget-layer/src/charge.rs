@@ -2,10 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use failsoft_core::{Call, Class, Closer, Closing, Guard, Usage, Verdict};
+use failsoft_core::{Call, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
 
 use crate::{
     Budget, Estimate, Ledger, Outcome,
@@ -18,26 +18,17 @@ use crate::{
 ///
 /// Public because it is part of the response's type: the body of an `http::Response` carries it.
 pub struct Charge {
-    bill: Arc<Bill>,
     /// `None` once the outcome is known.
-    closer: Option<Closer>,
+    reserved: Option<Reserved<Bill>>,
     /// The inner service or its future is at work just now: if the charge is dropped meanwhile, it panicked.
     working: bool,
 }
 
 impl Charge {
-    /// For what was reserved in `budget`; the call's scope tells what is used.
-    pub(crate) fn new(
-        ledger: Ledger,
-        budget: Budget,
-        estimate: Estimate,
-        cut_in_full: bool,
-        call: &Call,
-    ) -> Self {
-        let bill = Arc::new(Bill { ledger, budget, estimate, cut_in_full, state: Mutex::default() });
-        let told = Arc::clone(&bill);
-        let closer = call.closer(move |closing| told.close(closing));
-        Self { bill, closer: Some(closer), working: false }
+    /// Begins the call for which something was reserved; its scope tells what is used.
+    pub(crate) fn begin(bill: Bill) -> (Call, Self) {
+        let reserved = Call::options().reserving(bill);
+        (reserved.call(), Self { reserved: Some(reserved), working: false })
     }
 
     /// Runs what belongs to the inner service; its panic is a failure of the call.
@@ -49,9 +40,8 @@ impl Charge {
     }
 
     pub(crate) fn end(&mut self, ended: Ended) {
-        if let Some(closer) = self.closer.take() {
-            self.bill.lock().ended = Some(ended);
-            drop(closer);
+        if let Some(reserved) = self.reserved.take() {
+            reserved.lock().ended = Some(ended);
         }
     }
 }
@@ -71,19 +61,17 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge")
-            .field("budget", &self.bill.budget)
-            .field("estimate", &self.bill.estimate)
-            .field("ended", &self.closer.is_none())
-            .finish_non_exhaustive()
+        f.debug_struct("Charge").field("bill", &self.reserved.as_deref()).finish_non_exhaustive()
     }
 }
 
-struct Bill {
+/// What was reserved for one call, in the scope of that call.
+pub(crate) struct Bill {
     ledger: Ledger,
     budget: Budget,
-    /// The reservation is its total.
+    /// The reservation is its total, for each attempt that was granted.
     estimate: Estimate,
+    is_final: bool,
     cut_in_full: bool,
     state: Mutex<State>,
 }
@@ -92,18 +80,61 @@ struct Bill {
 struct State {
     ended: Option<Ended>,
     settled: bool,
+    /// The further attempts for which as much was reserved as for the first.
+    granted: u32,
     /// What was booked for attempts that had not said anything: what they say late counts against it.
     guessed: u64,
     /// What came late before the settling: another thread was faster.
     late: u64,
 }
 
-impl Bill {
+impl Reservation for Bill {
+    fn reserve(&self) -> bool {
+        let mut state = self.lock();
+        if state.settled {
+            return false;
+        }
+        // The call has passed the soft line already.
+        match self.budget.account().reserve(self.estimate.total(), self.is_final, || true) {
+            Ok(crossed) => {
+                state.granted = state.granted.saturating_add(1);
+                drop(state);
+                events::crossed(self.ledger.name(), crossed, self.budget.limit());
+                true
+            }
+            Err(denied) => {
+                drop(state);
+                events::attempt_denied(self.ledger.name(), &denied, self.estimate.total());
+                false
+            }
+        }
+    }
+
+    fn release(&self) {
+        let mut state = self.lock();
+        if let Some(granted) = state.granted.checked_sub(1).filter(|_| !state.settled) {
+            state.granted = granted;
+            self.budget.account().release(self.estimate.total());
+        }
+    }
+
     fn close(&self, closing: Closing) {
         match closing {
             Closing::Settled { usage, unknown } => self.settle(&usage, unknown),
             Closing::Late { usage } => self.late(usage.total()),
         }
+    }
+}
+
+impl Bill {
+    pub(crate) fn new(
+        ledger: Ledger,
+        budget: Budget,
+        estimate: Estimate,
+        is_final: bool,
+        cut_in_full: bool,
+    ) -> Self {
+        Self { ledger, budget, estimate, is_final, cut_in_full, state: Mutex::default() }
     }
 
     fn settle(&self, usage: &Usage, silent: u32) {
@@ -116,15 +147,16 @@ impl Bill {
         let told_already = state.late.min(cost.guessed);
         cost.tokens -= told_already;
         state.guessed = cost.guessed - told_already;
+        let reserved = self.estimate.total().saturating_mul(u64::from(state.granted).saturating_add(1));
         drop(state);
 
         let account = self.budget.account();
         if ended.outcome == Outcome::Denied && cost.tokens == 0 {
             // A layer further in said no before anything was sent: as if the call had never been.
-            account.release(self.estimate.total());
+            account.release(reserved);
             return;
         }
-        let crossed = account.settle(self.estimate.total(), cost.tokens, ended.outcome, cost.unknown);
+        let crossed = account.settle(reserved, cost.tokens, ended.outcome, cost.unknown);
         if cost.unknown {
             events::unknown_usage(self.ledger.name(), cost.tokens);
         }
@@ -155,9 +187,18 @@ impl Bill {
 }
 
 impl Drop for Bill {
-    /// A scope has one closer: whoever puts another on ours takes its settling away. Even so no reservation stays for ever.
+    /// The scope goes when nobody holds the call any more; whatever happened, no reservation stays for ever.
     fn drop(&mut self) {
         self.settle(&Usage::default(), 1);
+    }
+}
+
+impl fmt::Debug for Bill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bill")
+            .field("budget", &self.budget)
+            .field("estimate", &self.estimate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,14 +207,12 @@ mod tests {
     use super::*;
     use crate::account::Lines;
 
-    fn bill() -> (Arc<Bill>, Budget) {
+    fn bill() -> (Bill, Budget) {
         let lines = Lines { soft_millionths: 1_000_000, closing_reserve: 0 };
         let ledger = Ledger::new("session".into(), 1_000, lines, 1);
         let (budget, estimate) = (ledger.unkeyed().clone(), Estimate::whole(100));
         assert!(budget.account().reserve(estimate.total(), false, || true).is_ok());
-        let state = Mutex::default();
-        let bill = Bill { ledger, budget: budget.clone(), estimate, cut_in_full: false, state };
-        (Arc::new(bill), budget)
+        (Bill::new(ledger, budget.clone(), estimate, false, false), budget)
     }
 
     fn tokens(output: u64) -> Usage {
@@ -194,6 +233,20 @@ mod tests {
         bill.close(Closing::Late { usage: tokens(30) });
         bill.close(Closing::Settled { usage: Usage { input: Some(1), ..tokens(2) }, unknown: 0 });
         assert_eq!(budget.spent(), 33);
+    }
+
+    #[test]
+    fn each_further_attempt_is_reserved_for_until_the_settling_and_what_was_not_made_is_given_back() {
+        let (bill, budget) = bill();
+        assert!((0..9).all(|_| bill.reserve()));
+        assert!(!bill.reserve(), "there was enough for ten");
+        bill.release();
+        assert_eq!(budget.reserved(), 900);
+        bill.close(Closing::Settled { usage: tokens(2), unknown: 3 });
+        assert_eq!((budget.spent(), budget.reserved()), (400, 0));
+        assert!(!bill.reserve());
+        bill.release();
+        assert_eq!((budget.spent(), budget.reserved()), (400, 0));
     }
 
     #[test]

@@ -23,6 +23,19 @@ pub(crate) fn denied(budget: &str, denied: &Denied, needed: u64) {
     );
 }
 
+/// A further attempt of a call that was admitted is not made.
+pub(crate) fn attempt_denied(budget: &str, denied: &Denied, needed: u64) {
+    tracing::info!(
+        name: "failsoft_budget_attempt_denied",
+        target: TARGET,
+        budget,
+        needed,
+        left = denied.left,
+        limit = denied.limit,
+        "budget has nothing left for another attempt"
+    );
+}
+
 /// A line was crossed.
 pub(crate) fn crossed(budget: &str, crossed: Crossed, limit: u64) {
     if crossed.soft {

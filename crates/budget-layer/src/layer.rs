@@ -9,6 +9,7 @@ use crate::{
     AllPass, Budget, BudgetBuilder, Budgeted, Charge, Estimate, Estimator, FromRequest, Keyed, Ledger,
     OneForAll, PassSoft,
     account::{Denied, Why},
+    charge::Bill,
     events,
 };
 
@@ -69,11 +70,11 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         match reserved {
             Ok(crossed) => {
                 events::crossed(name, crossed, budget.limit());
-                let call = Call::begin();
-                let charge = Charge::new(self.ledger.clone(), budget, estimate, self.cut_in_full, &call);
-                Ok((call, charge))
+                let ledger = self.ledger.clone();
+                Ok(Charge::begin(Bill::new(ledger, budget, estimate, is_final, self.cut_in_full)))
             }
             Err(denied) => {
+                budget.account().count_denied();
                 events::denied(name, &denied, estimate.total());
                 Err(self.fault(say(&denied, estimate.total())))
             }

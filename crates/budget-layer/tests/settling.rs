@@ -11,7 +11,7 @@ use std::{
 
 use budget_layer::{Budget, BudgetLayer, Estimate, Estimator, Outcome};
 use common::{Answer, Asked, Model, Request, Response, Step, is_denied, refused, request, reset, usage};
-use failsoft_core::{BoxError, Call, ErrorsOnly, Slot, Usage};
+use failsoft_core::{BoxError, Call, ErrorsOnly, Next, Slot, Usage};
 use http_body_util::BodyExt as _;
 use tokio_test::{assert_pending, assert_ready, task::Spawn, task::spawn};
 use tower::{Layer as _, ServiceExt as _};
@@ -325,14 +325,47 @@ async fn an_isolated_agent_inside_spends_from_its_own_budget_only() {
     assert_eq!(budget.spent(), 29);
 }
 
+// Each attempt cost what one was estimated at, and only one was reserved: lost attempts spent many times what there was.
 #[tokio::test]
-async fn a_foreign_closer_on_the_calls_scope_takes_no_reservation_away() {
-    let call = one();
-    let closed = call.asked.call.as_ref().unwrap().closer(|_| ());
-    let (budget, response) = call.answered(Answer::unread([Step::Text]));
-    response.into_body().collect().await.unwrap();
-    drop(closed);
-    assert_eq!((budget.spent(), budget.reserved(), budget.spend().calls()), (110, 0, 1));
+async fn lost_attempts_are_reserved_for_before_they_are_made_and_never_overshoot() {
+    let layer = BudgetLayer::builder().tokens(1_000).estimate_fixed(110).build().unwrap();
+    let (budget, model) = (layer.budget().clone(), Model::new());
+    let service = layer.layer(model.clone());
+    let mut calls: Vec<_> = (0..3).map(|_| spawn(service.clone().oneshot(request()))).collect();
+    let mut scopes = Vec::new();
+    for call in &mut calls {
+        assert_pending!(call.poll());
+        let asked = model.next();
+        scopes.push(asked.call.clone().unwrap());
+        drop(asked.slot()); // the first attempt is lost, and says nothing
+    }
+    let mut made = 3;
+    let mut refused = 0;
+    while refused < 3 {
+        for scope in &scopes {
+            match scope.enter(Call::take_retry) {
+                Ok(mut retry) => {
+                    retry.sent();
+                    made += 1;
+                    drop(scope.enter(Call::slot).unwrap());
+                }
+                Err(why) => {
+                    assert_eq!(why, Next::SpendDenied);
+                    refused += 1;
+                }
+            }
+            assert!(budget.spent() + budget.reserved() <= 1_000);
+        }
+    }
+    assert_eq!((made, budget.reserved()), (9, 990));
+    // A retry that was granted and not sent gives back, and another call may have it.
+    budget.set_limit(1_100);
+    drop(scopes[0].enter(Call::take_retry).unwrap());
+    scopes[1].enter(Call::take_attempt).unwrap();
+    scopes[1].enter(Call::give_attempt_back);
+    assert_eq!(budget.reserved(), 990);
+    drop((calls, scopes));
+    assert_eq!((budget.spent(), budget.reserved(), budget.spend().calls()), (990, 0, 3));
 }
 
 #[tokio::test]

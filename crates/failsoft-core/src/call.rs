@@ -21,6 +21,7 @@
 //! ```
 
 mod frame;
+mod reserved;
 mod routes;
 mod taken;
 
@@ -38,18 +39,23 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-pub use self::{frame::Deferred, taken::TakenRetry};
+pub use self::{
+    frame::Deferred,
+    reserved::{OnClose, Reservation, Reserved},
+    taken::TakenRetry,
+};
 use self::{
     frame::{Entered, Frame, with_frame},
+    reserved::NoReservation,
     routes::Routes,
 };
-use crate::{Attempt, Trail, ledger::Ledger};
+use crate::{Attempt, Next, Trail, ledger::Ledger};
 
 /// A scope of one user call: cheap to clone, all clones are the same scope.
 #[derive(Clone)]
 pub struct Call(Arc<Scope>);
 
-struct Scope {
+struct Scope<R: ?Sized = dyn Reservation> {
     parent: Option<Call>,
     deadline: Option<Instant>,
     marks: u8,
@@ -63,6 +69,9 @@ struct Scope {
     routed: bool,
     notes: Mutex<Notes>,
     ledger: Ledger,
+    /// What a budget has reserved for the call: in the scope itself, so that a call through a budget makes one allocation. The last
+    /// field, because only that may be unsized.
+    reservation: R,
 }
 
 #[derive(Default)]
@@ -151,6 +160,10 @@ impl CallOptions {
     /// Begins the call, as a child of the current one where there is one.
     #[must_use]
     pub fn begin(self) -> Call {
+        Call(Arc::new(self.scope(NoReservation, Ledger::default())))
+    }
+
+    fn scope<R>(self, reservation: R, ledger: Ledger) -> Scope<R> {
         let current = with_frame(Frame::materialise).flatten();
         let outer = current.as_ref().and_then(Call::deadline);
         let deadline = match (outer, self.deadline) {
@@ -159,7 +172,8 @@ impl CallOptions {
         };
         let parent = current.filter(|_| !self.isolated);
         let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
-        Call::new(parent, deadline, marks, Caps { attempts: self.max_attempts, retries: None }, false)
+        let caps = Caps { attempts: self.max_attempts, retries: None };
+        Scope { deadline, marks, ..Scope::child(parent, caps, false, reservation, ledger) }
     }
 }
 
@@ -208,23 +222,29 @@ impl Call {
             .unwrap_or(false)
     }
 
-    /// Asks the current call for one attempt more than the first. `false` when a cap forbids it; then nothing is
-    /// counted. `true` where no call is current.
-    #[must_use]
-    pub fn take_attempt() -> bool {
-        Self::current().is_none_or(|call| call.take(Further::Attempt))
+    /// Asks the current call for one attempt more than the first. Granted where no call is current.
+    ///
+    /// # Errors
+    ///
+    /// [`Next::AttemptsSpent`] when a cap forbids it, [`Next::SpendDenied`] when a budget around has nothing left for it; then
+    /// nothing is counted.
+    pub fn take_attempt() -> Result<(), Next> {
+        Self::current().map_or(Ok(()), |call| call.take(Further::Attempt))
     }
 
-    /// Asks the current call for a retry: one more attempt on the same target. `None` when a cap on attempts forbids it, or
-    /// that of a retry layer around, see [`Deferred::retrying`]; then nothing is counted. Dropped before it was
-    /// [sent](TakenRetry::sent), it is given back.
+    /// Asks the current call for a retry: one more attempt on the same target. Dropped before it was [sent](TakenRetry::sent),
+    /// it is given back.
     ///
     /// A [`Deferred`] scope around becomes real: what one layer takes the others must see.
-    #[must_use]
-    pub fn take_retry() -> Option<TakenRetry> {
+    ///
+    /// # Errors
+    ///
+    /// [`Next::AttemptsSpent`] when a cap on attempts forbids it, or that of a retry layer around, see [`Deferred::retrying`];
+    /// [`Next::SpendDenied`] when a budget around has nothing left for it. Then nothing is counted.
+    pub fn take_retry() -> Result<TakenRetry, Next> {
         let call = Self::current_or_made();
-        let granted = call.as_ref().is_none_or(|call| call.take(Further::Retry));
-        granted.then(|| TakenRetry::of(call))
+        call.as_ref().map_or(Ok(()), |call| call.take(Further::Retry))?;
+        Ok(TakenRetry::of(call))
     }
 
     /// Gives back the last attempt that [`take_attempt`](Self::take_attempt) granted here, because it was not made
@@ -238,6 +258,7 @@ impl Call {
                 .0
                 .further
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |further| further.checked_sub(1));
+            call.0.reservation.release();
             next = call.0.parent.as_ref();
         }
     }
@@ -336,46 +357,46 @@ impl Call {
         Scoped { call: self.clone(), future }
     }
 
-    fn new(parent: Option<Self>, deadline: Option<Instant>, marks: u8, caps: Caps, routing: bool) -> Self {
-        let routed = routing || parent.as_ref().is_some_and(|parent| parent.0.routed);
-        Self(Arc::new(Scope {
-            parent,
-            deadline,
-            marks,
-            max_attempts: caps.attempts,
-            further: AtomicU32::new(0),
-            max_retries: caps.retries,
-            retries: AtomicU32::new(0),
-            routed,
-            notes: Mutex::default(),
-            ledger: Ledger::default(),
-        }))
-    }
-
     /// A scope of a layer: everything is inherited.
     fn child(parent: Option<Self>, max_retries: Option<u32>, routing: bool) -> Self {
-        let (deadline, marks) =
-            parent.as_ref().map_or((None, 0), |parent| (parent.0.deadline, parent.0.marks));
-        Self::new(parent, deadline, marks, Caps { attempts: None, retries: max_retries }, routing)
+        let caps = Caps { attempts: None, retries: max_retries };
+        Self(Arc::new(Scope::child(parent, caps, routing, NoReservation, Ledger::default())))
     }
 
-    /// Counts one further attempt on this scope and all around it, or on none.
-    fn take(&self, kind: Further) -> bool {
+    /// Counts one further attempt on this scope and all around it, and has their budgets reserve for it; or none of all that.
+    fn take(&self, kind: Further) -> Result<(), Next> {
         let mut taken = Some(self);
         while let Some(call) = taken {
             if !call.0.count(kind) {
-                self.give_back_until(Some(call), kind);
-                return false;
+                self.each_until(Some(call), |scope| scope.uncount(kind));
+                return Err(Next::AttemptsSpent);
             }
             taken = call.0.parent.as_ref();
         }
-        true
+        let mut paid = Some(self);
+        while let Some(call) = paid {
+            if !call.0.reservation.reserve() {
+                self.each_until(Some(call), |scope| scope.reservation.release());
+                self.each_until(None, |scope| scope.uncount(kind));
+                return Err(Next::SpendDenied);
+            }
+            paid = call.0.parent.as_ref();
+        }
+        Ok(())
     }
 
-    fn give_back_until(&self, end: Option<&Self>, kind: Further) {
+    fn give_back(&self, kind: Further) {
+        self.each_until(None, |scope| {
+            scope.uncount(kind);
+            scope.reservation.release();
+        });
+    }
+
+    /// Visits this scope and those around it, up to `end`.
+    fn each_until(&self, end: Option<&Self>, visit: impl Fn(&Scope)) {
         let mut next = Some(self);
         while let Some(call) = next.filter(|call| end.is_none_or(|end| !Arc::ptr_eq(&call.0, &end.0))) {
-            call.0.uncount(kind);
+            visit(&call.0);
             next = call.0.parent.as_ref();
         }
     }
@@ -384,13 +405,9 @@ impl Call {
         &self.0.ledger
     }
 
-    /// Visits the ledgers of this scope and of all around it.
-    pub(crate) fn each_scope(&self, mut visit: impl FnMut(&Ledger)) {
-        let mut next = Some(self);
-        while let Some(call) = next {
-            visit(&call.0.ledger);
-            next = call.0.parent.as_ref();
-        }
+    /// Visits the ledgers of this scope and of all around it, with what their budgets have reserved.
+    pub(crate) fn each_ledger(&self, visit: impl Fn(&Ledger, &dyn Reservation)) {
+        self.each_until(None, |scope| visit(&scope.ledger, &scope.reservation));
     }
 
     fn with_notes<R>(&self, f: impl FnOnce(&mut Notes) -> R) -> R {
@@ -418,6 +435,28 @@ struct Caps {
 enum Further {
     Attempt,
     Retry,
+}
+
+impl<R> Scope<R> {
+    /// Inherits everything.
+    fn child(parent: Option<Call>, caps: Caps, routing: bool, reservation: R, ledger: Ledger) -> Self {
+        let (deadline, marks, routed) = parent
+            .as_ref()
+            .map_or((None, 0, false), |Call(parent)| (parent.deadline, parent.marks, parent.routed));
+        Self {
+            parent,
+            deadline,
+            marks,
+            max_attempts: caps.attempts,
+            further: AtomicU32::new(0),
+            max_retries: caps.retries,
+            retries: AtomicU32::new(0),
+            routed: routing || routed,
+            notes: Mutex::default(),
+            ledger,
+            reservation,
+        }
+    }
 }
 
 impl Scope {

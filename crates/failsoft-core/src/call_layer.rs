@@ -211,7 +211,7 @@ mod tests {
     async fn trail_of(layer: CallLayer) -> http::Response<()> {
         let service = service_fn(|_: ()| async {
             for _ in 0..5 {
-                if Call::take_attempt() {
+                if Call::take_attempt().is_ok() {
                     let attempt = Attempt::new("x", Verdict::of(Class::Overloaded)).then(Next::Retry);
                     Call::record(attempt.on(Some("höst".into())));
                 }

@@ -1,42 +1,48 @@
 //! Usage slots: tokens that add up over the scopes of a call, whatever is dropped when.
 //!
 //! Whoever reads an answer opens a [`Slot`] for its attempt and sets what it learns; the slot closes when it drops and adds
-//! its last value to its scope and to every scope around it. A budget holds a [`Closer`] on its own scope: it is told the
-//! sum once the closer is dropped and no slot below is open, and later whatever comes after that.
+//! its last value to its scope and to every scope around it. A budget begins the call with its [`Reservation`](crate::Reservation), which is told the
+//! sum once the budget's own guard is dropped and no slot below is open, and later whatever comes after that.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
-//! use failsoft_core::{Call, Closing, Usage};
+//! use failsoft_core::{Call, Closing, Reservation, Usage};
+//!
+//! #[derive(Clone, Default)]
+//! struct Unlimited(Arc<Mutex<Vec<Closing>>>);
+//!
+//! impl Reservation for Unlimited {
+//!     fn reserve(&self) -> bool { true }
+//!     fn release(&self) {}
+//!     fn close(&self, closing: Closing) { self.0.lock().unwrap().push(closing); }
+//! }
 //!
 //! let tokens = |output| Usage { output: Some(output), ..Usage::default() };
-//! let settled = Arc::new(Mutex::new(Vec::new()));
-//! let seen = Arc::clone(&settled);
-//!
-//! let session = Call::begin();
-//! let closer = session.closer(move |closing| seen.lock().unwrap().push(closing));
-//! let (mut failed, mut good) = session.enter(|| (Call::slot().unwrap(), Call::slot().unwrap()));
+//! let told = Unlimited::default();
+//! let reserved = Call::options().reserving(told.clone());
+//! let (mut failed, mut good) = reserved.call().enter(|| (Call::slot().unwrap(), Call::slot().unwrap()));
 //! failed.set(&tokens(3));
 //! drop(failed);
 //! good.set(&tokens(1));
-//! drop(closer); // the budget's own guard is gone, one body still runs
-//! assert!(settled.lock().unwrap().is_empty());
+//! drop(reserved); // the budget's own guard is gone, one body still runs
+//! assert!(told.0.lock().unwrap().is_empty());
 //! good.set(&tokens(5)); // cumulative counts: the last value wins
 //! drop(good);
-//! assert_eq!(*settled.lock().unwrap(), [Closing::Settled { usage: tokens(8), unknown: 0 }]);
+//! assert_eq!(*told.0.lock().unwrap(), [Closing::Settled { usage: tokens(8), unknown: 0 }]);
 //! ```
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use crate::{Call, Usage};
 
-/// What a scope's [`Closer`] is told. Each is told exactly once; with several threads, a `Late` may overtake the
+/// What a call's [`Reservation`](crate::Reservation) is told. Each is told exactly once; with several threads, a `Late` may overtake the
 /// `Settled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// The closer is gone and no slot is open.
+    /// The budget's guard is gone and no slot is open.
     Settled {
         /// What all attempts used.
         usage: Usage,
@@ -50,8 +56,6 @@ pub enum Closing {
     },
 }
 
-type OnClose = Arc<dyn Fn(Closing) + Send + Sync>;
-
 /// The sum of one scope.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Sum>);
@@ -61,18 +65,26 @@ struct Sum {
     usage: Usage,
     unknown: u32,
     open: u32,
-    closers: Vec<(OnClose, State)>,
+    state: State,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum State {
+    /// No budget wants to know.
+    #[default]
+    Free,
     Held,
-    /// The closer is gone, slots are open.
+    /// The budget's guard is gone, slots are open.
     Waiting,
     Settled,
 }
 
 impl Ledger {
+    /// Of a scope in which a budget has reserved something.
+    pub(crate) fn held() -> Self {
+        Self(Mutex::new(Sum { state: State::Held, ..Sum::default() }))
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         self.with(|sum| sum.usage)
     }
@@ -81,36 +93,27 @@ impl Ledger {
         self.with(|sum| sum.open = sum.open.saturating_add(1));
     }
 
-    fn close(&self, usage: Usage) {
-        let tell = self.with(|sum| {
+    /// Adds what an attempt used. What is given back is to be told when nothing is locked.
+    fn close(&self, usage: Usage) -> Option<Closing> {
+        self.with(|sum| {
             sum.usage += usage;
             sum.unknown = sum.unknown.saturating_add(u32::from(usage.is_unknown()));
             sum.open = sum.open.saturating_sub(1);
-            let late = sum.closers.iter().filter(|(_, state)| *state == State::Settled);
-            let late: Vec<_> =
-                late.map(|(on_close, _)| (Arc::clone(on_close), Closing::Late { usage })).collect();
-            late.into_iter().chain(sum.settle()).collect::<Vec<_>>()
-        });
-        // Outside the lock: a budget may ask this ledger.
-        tell.into_iter().for_each(|(on_close, closing)| on_close(closing));
-    }
-
-    /// The closer's place among the scope's.
-    fn hold(&self, on_close: OnClose) -> usize {
-        self.with(|sum| {
-            sum.closers.push((on_close, State::Held));
-            sum.closers.len() - 1
+            match sum.state {
+                State::Settled => Some(Closing::Late { usage }),
+                _ => sum.settle(),
+            }
         })
     }
 
-    fn release(&self, closer: usize) {
-        let tell = self.with(|sum| {
-            if let Some((_, state @ State::Held)) = sum.closers.get_mut(closer) {
-                *state = State::Waiting;
+    /// The budget's guard is gone. What is given back is to be told when nothing is locked.
+    pub(crate) fn release(&self) -> Option<Closing> {
+        self.with(|sum| {
+            if sum.state == State::Held {
+                sum.state = State::Waiting;
             }
             sum.settle()
-        });
-        tell.into_iter().for_each(|(on_close, closing)| on_close(closing));
+        })
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Sum) -> R) -> R {
@@ -119,19 +122,12 @@ impl Ledger {
 }
 
 impl Sum {
-    /// Settles the closers that are gone, once no slot is open.
-    fn settle(&mut self) -> Vec<(OnClose, Closing)> {
-        if self.open > 0 {
-            return Vec::new();
-        }
-        let closing = Closing::Settled { usage: self.usage, unknown: self.unknown };
-        let waiting = self.closers.iter_mut().filter(|(_, state)| *state == State::Waiting);
-        waiting
-            .map(|(on_close, state)| {
-                *state = State::Settled;
-                (Arc::clone(on_close), closing)
-            })
-            .collect()
+    /// Settles once no slot is open.
+    fn settle(&mut self) -> Option<Closing> {
+        (self.state == State::Waiting && self.open == 0).then(|| {
+            self.state = State::Settled;
+            Closing::Settled { usage: self.usage, unknown: self.unknown }
+        })
     }
 }
 
@@ -151,32 +147,17 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.call.each_scope(|ledger| ledger.close(self.usage));
+        self.call.each_ledger(|ledger, reservation| {
+            if let Some(closing) = ledger.close(self.usage) {
+                reservation.close(closing);
+            }
+        });
     }
 }
 
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("usage", &self.usage).finish_non_exhaustive()
-    }
-}
-
-/// A budget's guard on its own scope, made by [`Call::closer`].
-#[must_use = "the scope settles as soon as it drops and no slot is open"]
-pub struct Closer {
-    call: Call,
-    place: usize,
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        self.call.ledger().release(self.place);
-    }
-}
-
-impl fmt::Debug for Closer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closer").finish_non_exhaustive()
     }
 }
 
@@ -187,7 +168,7 @@ impl Call {
     #[must_use]
     pub fn slot() -> Option<Slot> {
         let call = Self::current()?;
-        call.each_scope(Ledger::open);
+        call.each_ledger(|ledger, _| ledger.open());
         Some(Slot { call, usage: Usage::default() })
     }
 
@@ -196,29 +177,54 @@ impl Call {
     pub fn usage(&self) -> Usage {
         self.ledger().usage()
     }
-
-    /// Calls `on_close` when the closer is dropped and no slot of this scope is open, and again for what comes late.
-    /// Several closers of one scope are told each for itself.
-    pub fn closer(&self, on_close: impl Fn(Closing) + Send + Sync + 'static) -> Closer {
-        let place = self.ledger().hold(Arc::new(on_close));
-        Closer { call: self.clone(), place }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{Next, Reservation, Reserved};
 
     type Told = Arc<Mutex<Vec<Closing>>>;
+
+    /// Pays for as many further attempts as are left, and remembers what it is told.
+    struct Paid {
+        left: Mutex<u32>,
+        told: Told,
+    }
+
+    impl Reservation for Paid {
+        fn reserve(&self) -> bool {
+            let mut left = self.left.lock().unwrap();
+            let less = left.checked_sub(1);
+            *left = less.unwrap_or(0);
+            less.is_some()
+        }
+
+        fn release(&self) {
+            *self.left.lock().unwrap() += 1;
+        }
+
+        fn close(&self, closing: Closing) {
+            self.told.lock().unwrap().push(closing);
+        }
+    }
 
     fn tokens(output: u64) -> Usage {
         Usage { output: Some(output), ..Usage::default() }
     }
 
-    fn told(call: &Call) -> (Closer, Told) {
+    fn paying(left: u32) -> (Reserved<Paid>, Told) {
         let told = Told::default();
-        let push = Arc::clone(&told);
-        (call.closer(move |closing| push.lock().unwrap().push(closing)), told)
+        let paid = Paid { left: left.into(), told: Arc::clone(&told) };
+        (Call::options().reserving(paid), told)
+    }
+
+    /// A call that is told of what it used.
+    fn call() -> (Call, Reserved<Paid>, Told) {
+        let (reserved, told) = paying(0);
+        (reserved.call(), reserved, told)
     }
 
     fn attempt(call: &Call, usage: Option<u64>) -> Slot {
@@ -231,8 +237,7 @@ mod tests {
 
     #[test]
     fn two_failed_attempts_a_dropped_hedge_loser_and_a_good_one_add_up_and_settle_once() {
-        let call = Call::begin();
-        let (closer, told) = told(&call);
+        let (call, closer, told) = call();
         drop(attempt(&call, Some(3)));
         drop(attempt(&call, Some(4)));
         let (loser, winner) = call.enter(|| (Call::begin(), Call::begin()));
@@ -248,10 +253,8 @@ mod tests {
 
     #[test]
     fn nested_budgets_each_settle_their_own_scope() {
-        let outer = Call::begin();
-        let inner = outer.enter(Call::begin);
-        let (outer_closer, outer_told) = told(&outer);
-        let (inner_closer, inner_told) = told(&inner);
+        let (outer, outer_closer, outer_told) = call();
+        let (inner, inner_closer, inner_told) = outer.enter(call);
         drop(attempt(&inner, Some(5)));
         drop(inner_closer);
         drop(attempt(&outer, Some(2)));
@@ -262,8 +265,7 @@ mod tests {
 
     #[test]
     fn what_comes_after_the_settling_is_told_late() {
-        let call = Call::begin();
-        let (closer, told) = told(&call);
+        let (call, closer, told) = call();
         drop(closer);
         drop(attempt(&call, Some(6)));
         let all = told.lock().unwrap().clone();
@@ -273,8 +275,7 @@ mod tests {
 
     #[test]
     fn an_attempt_that_says_nothing_is_counted_as_unknown() {
-        let call = Call::begin();
-        let (closer, told) = told(&call);
+        let (call, closer, told) = call();
         drop(attempt(&call, None));
         drop(closer);
         assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage: Usage::default(), unknown: 1 }]);
@@ -289,24 +290,41 @@ mod tests {
     }
 
     #[test]
-    fn a_second_closer_takes_nothing_from_the_first() {
-        let call = Call::begin();
-        let (first, first_told) = told(&call);
-        let (second, second_told) = told(&call);
-        drop(second);
-        drop(attempt(&call, Some(2)));
-        drop(first);
-        let late =
-            [Closing::Settled { usage: Usage::default(), unknown: 0 }, Closing::Late { usage: tokens(2) }];
-        assert_eq!(*second_told.lock().unwrap(), late);
-        assert_eq!(*first_told.lock().unwrap(), [Closing::Settled { usage: tokens(2), unknown: 0 }]);
+    fn each_further_attempt_is_paid_by_every_budget_around_or_by_none() {
+        let (outer, _) = paying(1);
+        let (inner, _) = outer.call().enter(|| paying(2));
+        let left = || (*outer.left.lock().unwrap(), *inner.left.lock().unwrap());
+        inner.call().enter(|| {
+            let unsent = Call::take_retry().unwrap();
+            assert_eq!(left(), (0, 1));
+            assert_eq!(Call::take_attempt(), Err(Next::SpendDenied));
+            assert_eq!(left(), (0, 1), "what the inner one had reserved is given back");
+            drop(unsent);
+            assert_eq!(left(), (1, 2));
+            Call::take_attempt().unwrap();
+            Call::give_attempt_back();
+            assert_eq!(left(), (1, 2));
+            Call::take_retry().unwrap().sent();
+            assert_eq!(Call::take_retry().unwrap_err(), Next::SpendDenied);
+        });
+        assert_eq!(
+            (left(), outer.call().further_attempts(), inner.call().further_attempts()),
+            ((0, 1), 1, 1)
+        );
+    }
+
+    #[test]
+    fn an_attempt_over_a_cap_is_not_paid_for() {
+        let capped = Call::options().max_attempts(1).begin();
+        let (inner, _) = capped.enter(|| paying(1));
+        assert_eq!(inner.call().enter(Call::take_attempt), Err(Next::AttemptsSpent));
+        assert_eq!((*inner.left.lock().unwrap(), inner.call().further_attempts()), (1, 0));
     }
 
     #[test]
     fn many_threads_settle_exactly_once_with_the_whole_sum() {
         for _ in 0..200 {
-            let call = Call::begin();
-            let (closer, told) = told(&call);
+            let (call, closer, told) = call();
             let slots: Vec<_> = (0..4).map(|_| attempt(&call, Some(1))).collect();
             let threads: Vec<_> =
                 slots.into_iter().map(|slot| std::thread::spawn(move || drop(slot))).collect();

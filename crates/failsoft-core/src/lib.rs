@@ -95,7 +95,7 @@ pub use self::{
 };
 pub use self::{
     backoff::{Backoff, Jitter},
-    call::{Call, CallOptions, Deferred, Mark, Scoped, TakenRetry},
+    call::{Call, CallOptions, Deferred, Mark, OnClose, Reservation, Reserved, Scoped, TakenRetry},
     carry::{Carried, Carry, CarryLayer, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
     classify::{
@@ -108,7 +108,7 @@ pub use self::{
     health::{Condition, Health},
     insight::{Facts, Finish, Insight, Slow, ToolCall},
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
-    ledger::{Closer, Closing, Slot},
+    ledger::{Closing, Slot},
     observation::Observation,
     observe::{NoTool, ObserveFuture, ObserveLayer, Observing, ToolFn, ToolOf},
     replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},

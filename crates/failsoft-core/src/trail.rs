@@ -63,6 +63,8 @@ pub enum Next {
     AttemptsSpent,
     /// Gave up: the retry budget is empty.
     BudgetEmpty,
+    /// Gave up: a budget around the call has nothing left for another attempt.
+    SpendDenied,
     /// Gave up: the next attempt would begin after the deadline.
     DeadlineNear,
     /// Gave up: the server asks for a longer wait than this layer grants.
@@ -93,6 +95,7 @@ impl Next {
             Self::Final => "final",
             Self::AttemptsSpent => "attempts_spent",
             Self::BudgetEmpty => "budget_empty",
+            Self::SpendDenied => "spend_denied",
             Self::DeadlineNear => "deadline_near",
             Self::AdviceTooLong => "advice_too_long",
             Self::NotReady => "not_ready",

@@ -353,8 +353,8 @@ impl<Res> Cascade<Res> {
         let (choice, until) = self.take(plan, eligible).ok_or(Next::NoRouteLeft)?;
         // A route that refused or was not ready was no attempt: the next one has its place.
         let asked = how == How::Asked;
-        if asked && !self.deferred.enter(Call::take_attempt) {
-            return Err(Next::AttemptsSpent);
+        if asked {
+            self.deferred.enter(Call::take_attempt)?;
         }
         let lane = self.start(plan, choice, until);
         if !again(self.is_last_use(plan, &lane)) {
@@ -398,7 +398,7 @@ impl<Res> Cascade<Res> {
         // A route in poor health is no help against one that is only slow.
         let fit = RouteSet::new(eligible.iter().filter(|&route| !plan.is_poor(route)));
         let (choice, until) = self.take(plan, fit)?;
-        if !self.deferred.enter(Call::take_attempt) {
+        if self.deferred.enter(Call::take_attempt).is_err() {
             self.open.insert(choice.route);
             return None;
         }

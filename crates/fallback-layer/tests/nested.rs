@@ -149,7 +149,7 @@ impl Service<u8> for Thrice {
         Box::pin(async move {
             let mut last = target.clone().oneshot(request).await;
             for _ in 0..2 {
-                if last.is_err() && Call::take_attempt() {
+                if last.is_err() && Call::take_attempt().is_ok() {
                     last = target.clone().oneshot(request).await;
                 }
             }

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use failsoft_core::{
-    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Hint, Insight, Step, Usage, Verdict,
+    BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Hint, Insight, OnClose, Step, Usage, Verdict,
 };
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -320,23 +320,23 @@ async fn readiness_is_that_of_the_inner_service() {
 
 #[tokio::test]
 async fn what_an_attempt_used_is_added_to_the_call_around_it() {
-    let call = Call::begin();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let push = Arc::clone(&told);
-    let closer = call.closer(move |closing| push.lock().unwrap().push(closing));
-    call.scope(answer(response(200, "application/json", GOOD), "{}")).await;
-    drop(closer);
+    let on_close = OnClose::new(move |closing| push.lock().unwrap().push(closing));
+    let reserved = Call::options().reserving(on_close);
+    reserved.call().scope(answer(response(200, "application/json", GOOD), "{}")).await;
+    drop(reserved);
     let usage = Usage { input: Some(9), output: Some(3), ..Usage::default() };
     assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage, unknown: 0 }]);
 }
 
 async fn billed(response: Response<Full<Bytes>>, request: &str) -> Vec<Closing> {
-    let call = Call::begin();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let push = Arc::clone(&told);
-    let closer = call.closer(move |closing| push.lock().unwrap().push(closing));
-    let response = call.scope(answer(response, request)).await;
-    drop(closer);
+    let on_close = OnClose::new(move |closing| push.lock().unwrap().push(closing));
+    let reserved = Call::options().reserving(on_close);
+    let response = reserved.call().scope(answer(response, request)).await;
+    drop(reserved);
     text(response).await;
     told.lock().unwrap().clone()
 }

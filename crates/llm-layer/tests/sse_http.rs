@@ -15,7 +15,7 @@ use axum::{Router, body::Body, extract::Path, response::Response, routing::post}
 use bytes::Bytes;
 use failsoft_core::{
     BoxError, ByResponse, Call, Class, Classify, Closing, Fault, Finish, Guard as _, GuardFn, Insight, Limit,
-    SoftKind, Step, Usage, Verdict, Watch,
+    OnClose, SoftKind, Step, Usage, Verdict, Watch,
 };
 use futures_util::stream;
 use llm_layer::{Beyond, Llm, LlmBody, LlmDecoder, LlmLayer, LlmLayerBuilder};
@@ -319,13 +319,13 @@ async fn a_client_that_drops_the_body_right_at_the_end_had_a_success_and_is_bill
     // What async-openai's client does.
     for (stop, class, usage) in [(DONE, Class::Success, 12), (CONTENT, Class::Cancelled, 0)] {
         let (url, counts) = serve().await;
-        let call = Call::begin();
         let closings = Arc::new(Mutex::new(Vec::new()));
         let push = Arc::clone(&closings);
-        let closer = call.closer(move |closing| push.lock().unwrap().push(closing));
+        let on_close = OnClose::new(move |closing| push.lock().unwrap().push(closing));
+        let reserved = Call::options().reserving(on_close);
         let path = if class.is_success() { "open-after-done" } else { "stall" };
-        let response = call.scope(ask(&committing(), &url, path)).await.unwrap();
-        drop(closer);
+        let response = reserved.call().scope(ask(&committing(), &url, path)).await.unwrap();
+        drop(reserved);
         let (mut response, verdicts) = watch(response);
         let mut text = String::new();
         while !text.ends_with(stop) {

@@ -258,7 +258,7 @@ where
         match prepared {
             Ok((request, delay)) => {
                 // Another route may still have it when the budget is empty: dropped, it goes back.
-                let retry = Call::take_retry().ok_or(Next::AttemptsSpent).inspect_err(|_| {
+                let retry = Call::take_retry().inspect_err(|_| {
                     budget.into_iter().for_each(RetryBudget::on_failure);
                 })?;
                 let charge = budget

@@ -14,8 +14,8 @@ pub const RETRIES: &str = "failsoft_retry_retries_total";
 /// Counter: calls that succeeded, but not at once.
 pub const RECOVERED: &str = "failsoft_retry_recovered_total";
 
-/// Counter: calls that failed. Label `reason`: why there was no further attempt, such as `attempts_spent`, `budget_empty` or
-/// `final`.
+/// Counter: calls that failed. Label `reason`: why there was no further attempt, such as `attempts_spent`, `budget_empty`,
+/// `spend_denied` (a budget-layer's) or `final`.
 pub const GAVE_UP: &str = "failsoft_retry_gave_up_total";
 
 /// Counter: calls that waited before their first attempt, because another had been told to come back later.
@@ -34,7 +34,7 @@ pub const HEDGES_SENT: &str = "failsoft_hedge_sent_total";
 pub const HEDGES_WON: &str = "failsoft_hedge_won_total";
 
 /// Counter: calls that took longer than the delay, and were not sent once more. Label `reason`: `budget_empty`,
-/// `attempts_spent`, `deadline_near`, `advice_too_long` (the target has said that it is too much), `not_ready` or
+/// `spend_denied`, `attempts_spent`, `deadline_near`, `advice_too_long` (the target has said that it is too much), `not_ready` or
 /// `not_repeatable`.
 pub const HEDGES_SUPPRESSED: &str = "failsoft_hedge_suppressed_total";
 
@@ -78,7 +78,7 @@ mod handles {
 
     /// One counter for each reason.
     #[derive(Default)]
-    pub(crate) struct CountByReason([OnceLock<Counter>; 7]);
+    pub(crate) struct CountByReason([OnceLock<Counter>; 8]);
 
     impl Count {
         pub(crate) fn add(&self, name: &'static str, target: Option<&str>) {
@@ -95,9 +95,10 @@ mod handles {
                 Next::AdviceTooLong => 3,
                 Next::NotReady => 4,
                 Next::NotRepeatable => 5,
-                _ => 6,
+                Next::SpendDenied => 6,
+                _ => 7,
             };
-            let why = if place == 6 { Next::Final } else { why };
+            let why = if place == 7 { Next::Final } else { why };
             let make = || metrics::counter!(name, "target" => named(target), "reason" => why.as_str());
             self.0[place].get_or_init(make).increment(1);
         }

@@ -18,7 +18,8 @@ use std::{
 
 use common::{Do, Request, Response, Upstream, get, post, retry_after};
 use failsoft_core::{
-    Auto, BoxError, ByResponse, Call, Class, Cloned, Closing, ErrorsOnly, Fault, Next, Once, Usage, Verdict,
+    Auto, BoxError, ByResponse, Call, Class, Cloned, Closing, ErrorsOnly, Fault, Next, OnClose, Once, Usage,
+    Verdict,
 };
 use retry_layer::{Hedge, HedgeBuilder, HedgeLayer, RetryBudget, hedge::ResponseFuture};
 use static_assertions::assert_impl_all;
@@ -388,12 +389,12 @@ async fn what_a_loser_used_is_counted_and_settled_once() {
     });
     let told = Arc::new(Mutex::new(Vec::new()));
     let push = Arc::clone(&told);
-    let session = Call::begin();
-    let closer = session.closer(move |closing| push.lock().unwrap().push(closing));
+    let reserved = Call::options().reserving(OnClose::new(move |closing| push.lock().unwrap().push(closing)));
+    let session = reserved.call();
     let service = after_two().classify(ErrorsOnly).build().unwrap().layer(service);
     let body = session.scope(service.oneshot("ask".to_owned())).await.unwrap();
     assert_eq!(session.usage(), tokens(3));
-    drop(closer);
+    drop(reserved);
     drop(body);
     assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage: tokens(13), unknown: 0 }]);
 }

@@ -30,7 +30,7 @@ impl TakenRetry {
 impl Drop for TakenRetry {
     fn drop(&mut self) {
         if let Some(call) = self.call.as_ref().filter(|_| !self.is_sent) {
-            call.give_back_until(None, Further::Retry);
+            call.give_back(Further::Retry);
         }
     }
 }

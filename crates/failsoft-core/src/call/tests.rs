@@ -19,7 +19,7 @@ async fn the_nearest_deadline_wins_whichever_way_they_nest() {
 fn outside_a_call_nothing_is_current_and_nothing_is_recorded() {
     Call::record(attempt("x"));
     assert!(Call::current().is_none());
-    assert!(Call::take_attempt());
+    assert!(Call::take_attempt().is_ok());
     assert!(!Call::is_marked(Mark::LastResort));
 }
 
@@ -28,9 +28,9 @@ fn a_cap_counts_attempts_of_all_scopes_below_and_a_refused_one_counts_nowhere() 
     let outer = Call::options().max_attempts(3).begin();
     let inner = outer.enter(|| Call::options().max_attempts(9).begin());
     inner.enter(|| {
-        assert!(Call::take_attempt());
-        assert!(Call::take_attempt());
-        assert!(!Call::take_attempt());
+        assert!(Call::take_attempt().is_ok());
+        assert!(Call::take_attempt().is_ok());
+        assert!(Call::take_attempt().is_err());
     });
     assert_eq!((outer.further_attempts(), inner.further_attempts()), (2, 2));
 }
@@ -41,17 +41,17 @@ fn an_attempt_that_was_not_made_is_given_back_on_every_scope_that_counted_it() {
     let mut deferred = Deferred::new();
     outer.enter(|| {
         deferred.enter(|| {
-            assert!(Call::take_attempt());
+            assert!(Call::take_attempt().is_ok());
             // The scope becomes real only now, and has counted nothing.
             Call::record(attempt("retry-layer"));
-            assert!(!Call::take_attempt());
+            assert!(Call::take_attempt().is_err());
             Call::give_attempt_back();
         });
     });
     assert_eq!(outer.further_attempts(), 0);
     deferred.enter(|| {
-        assert!(Call::take_attempt());
-        assert!(!Call::take_attempt());
+        assert!(Call::take_attempt().is_ok());
+        assert!(Call::take_attempt().is_err());
     });
     assert_eq!(outer.further_attempts(), 1);
     Call::give_attempt_back(); // outside of any call it is nothing
@@ -68,9 +68,9 @@ fn retries_inside_each_other_share_the_outer_cap() {
         });
         Call::take_retry().unwrap().sent();
         // A scope of the outer's next attempt.
-        Deferred::retrying(9).enter(|| assert!(Call::take_retry().is_none()));
+        Deferred::retrying(9).enter(|| assert!(Call::take_retry().is_err()));
         // A change of the route is no retry.
-        assert!(Call::take_attempt());
+        assert!(Call::take_attempt().is_ok());
     });
     assert_eq!(outer.call().unwrap().further_attempts(), 4);
     assert_eq!(inner.call().unwrap().further_attempts(), 2);
@@ -81,7 +81,7 @@ fn the_inner_cap_holds_too_and_a_cap_too_large_to_matter_is_none() {
     let mut outer = Deferred::retrying(u32::MAX);
     outer.enter(|| {
         let mut inner = Deferred::retrying(0);
-        inner.enter(|| assert!(Call::take_retry().is_none()));
+        inner.enter(|| assert!(Call::take_retry().is_err()));
         for _ in 0..300 {
             Call::take_retry().unwrap().sent();
         }
@@ -94,7 +94,7 @@ fn a_retry_that_is_not_sent_is_given_back_wherever_it_is_dropped() {
     let call = Call::options().max_attempts(2).begin();
     let mut deferred = Deferred::retrying(1);
     let taken = call.enter(|| deferred.enter(Call::take_retry)).unwrap();
-    call.enter(|| assert!(deferred.enter(Call::take_retry).is_none()));
+    call.enter(|| assert!(deferred.enter(Call::take_retry).is_err()));
     assert_eq!(call.further_attempts(), 1);
     std::thread::spawn(move || drop(taken)).join().unwrap();
     assert_eq!(call.further_attempts(), 0);
@@ -133,7 +133,7 @@ fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
         let inner = Call::options().isolated().begin();
         assert_eq!(inner.deadline(), outer.deadline());
         inner.enter(|| {
-            assert!(Call::take_attempt());
+            assert!(Call::take_attempt().is_ok());
             assert!(!Call::is_marked(Mark::LastResort));
             Call::record(attempt("inner"));
         });

@@ -294,7 +294,7 @@ where
         let last = begun >= policy.max_hedges;
         let spare = self.spare.as_mut().ok_or(Next::AttemptsSpent)?;
         let request = replay.again(&mut spare.kept, last).ok_or(Next::NotRepeatable)?;
-        let retry = Call::take_retry().ok_or(Next::AttemptsSpent)?;
+        let retry = Call::take_retry()?;
         let mut grant = Grant { retry, charge: self.shared.withdraw()? };
         if self.target.is_none() {
             self.target = policy.target.clone().or_else(|| replay.target(&request));

@@ -125,7 +125,7 @@ where
         };
         let request = reask.reask(copy, &bad.with_number(number)).ok_or(Next::Final)?;
         // Another route may still have it when the budget is empty: dropped, it goes back.
-        let retry = Call::take_retry().ok_or(Next::AttemptsSpent)?;
+        let retry = Call::take_retry()?;
         let budget = policy.budget.as_ref();
         let charge =
             budget.map(|budget| budget.withdraw(verdict.class()).ok_or(Next::BudgetEmpty)).transpose()?;
