@@ -1,15 +1,15 @@
 //! The protocol of server-sent events where any event with data is content.
 
 use bytes::Bytes;
-use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict};
+use failsoft_core::{Class, End, Fault, Hint, SoftKind, Verdict, is_encoded};
 use http::response::Parts;
 
 use crate::{Decoder, LAYER, MAX_EVENT, Mode, Protocol, Reader, Seen, SseEvent, SseFramer, Until};
 
-/// Server-sent events of which any with data is content.
+/// Server-sent events of which any with data is content, but those that only keep the connection open.
 ///
-/// Applies to successes whose content type is `text/event-stream`; everything else passes. A stream that ends without
-/// any data is a [`SoftKind::Empty`] failure.
+/// Applies to successes whose content type is `text/event-stream`; everything else passes, and so does what is encoded
+/// (`content-encoding`) or has no body (204). A stream that ends without any content is a [`SoftKind::Empty`] failure.
 ///
 /// ```
 /// use stream_layer::{AnyEvent, StreamLayer};
@@ -22,13 +22,27 @@ pub struct AnyEvent {
     max_event: usize,
     terminator: Option<&'static str>,
     error_event: Option<&'static str>,
+    keepalive_events: &'static [&'static str],
 }
+
+/// Events that servers send so that the connection is not taken for dead; the data in them says nothing. Anthropic's is a
+/// `ping`, the web frameworks' are the others.
+const KEEPALIVES: &[&str] = &["ping", "heartbeat", "keepalive", "keep-alive"];
 
 impl AnyEvent {
     /// Without a terminator and error events, and with a cap of [`MAX_EVENT`] for one event.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max_event: MAX_EVENT, terminator: None, error_event: None }
+        Self { max_event: MAX_EVENT, terminator: None, error_event: None, keepalive_events: KEEPALIVES }
+    }
+
+    /// The names of events that only keep the connection open: whatever their data is, they are no content, do not commit
+    /// and do not end a silence. `ping`, `heartbeat`, `keepalive` and `keep-alive` by default; with none, every event
+    /// with data is content.
+    #[must_use]
+    pub const fn keepalive_events(mut self, names: &'static [&'static str]) -> Self {
+        self.keepalive_events = names;
+        self
     }
 
     /// The data that ends the stream, such as `[DONE]`. A stream that ends without it was cut: a
@@ -75,7 +89,7 @@ impl Reader for AnyEvent {
         let kind = parts.headers.get(http::header::CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
         let prefix = b"text/event-stream";
         let is_sse = kind.get(..prefix.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(prefix));
-        if !parts.status.is_success() || !is_sse {
+        if !parts.status.is_success() || !is_sse || !is_readable(parts) {
             return Mode::Pass;
         }
         let decoder =
@@ -105,6 +119,7 @@ impl AnyEvent {
         match event.data() {
             _ if self.error_event.is_some_and(|name| event.name() == name.as_bytes()) => Meaning::Error,
             None | Some([]) => Meaning::Noise,
+            _ if self.keepalive_events.iter().any(|name| event.name() == name.as_bytes()) => Meaning::Noise,
             Some(data) if self.terminator.is_some_and(|end| data.trim_ascii() == end.as_bytes()) => {
                 Meaning::End
             }
@@ -168,6 +183,11 @@ impl Decoder for AnyEventDecoder {
             (true, true) => Ok(self.protocol.terminator.map(|_| Verdict::SUCCESS)),
         }
     }
+}
+
+/// Whether the body's own bytes are there to be read: none come with a 204, and encoded ones say nothing.
+pub(crate) fn is_readable(head: &Parts) -> bool {
+    !matches!(head.status.as_u16(), 204 | 205) && !is_encoded(&head.headers)
 }
 
 fn reported() -> Fault {

@@ -34,7 +34,7 @@
 //! | protocol | content |
 //! |---|---|
 //! | [`AnyContent`] | any byte of any body |
-//! | [`AnyEvent`] | a server-sent event with data |
+//! | [`AnyEvent`] | a server-sent event with data, but a [keepalive](AnyEvent::keepalive_events) such as `event: ping` |
 //! | [`AnyLine`] | a line that is not blank: NDJSON |
 //! | your own, or `llm-layer`'s | what your [`Decoder`] says: see [`Protocol`] |
 //!

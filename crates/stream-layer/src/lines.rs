@@ -23,7 +23,10 @@ use failsoft_core::{End, Fault, Verdict};
 use http::response::Parts;
 use memchr::memchr;
 
-use crate::{Decoder, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until, any_event::empty};
+use crate::{
+    Decoder, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until,
+    any_event::{empty, is_readable},
+};
 
 /// Cuts a stream of bytes into lines that end with LF or CRLF. Blank lines are skipped. Its memory is bounded by the
 /// length of one line, and a line that comes in one piece is not copied.
@@ -147,8 +150,8 @@ impl fmt::Debug for Lines<'_> {
 
 /// Lines of which any that is not blank is content: NDJSON, JSON lines, logs.
 ///
-/// Applies to every success; a failure passes. A stream without any line is a
-/// [`SoftKind::Empty`](failsoft_core::SoftKind::Empty) failure.
+/// Applies to every success; a failure passes, and so does what is encoded (`content-encoding`) or has no body (204). A
+/// stream without any line is a [`SoftKind::Empty`](failsoft_core::SoftKind::Empty) failure.
 ///
 /// ```
 /// let layer = stream_layer::StreamLayer::new(stream_layer::AnyLine::new());
@@ -191,7 +194,7 @@ impl Reader for AnyLine {
     type Decoder = AnyLineDecoder;
 
     fn head(self, parts: &mut Parts, until: Until) -> Mode<AnyLineDecoder> {
-        if !parts.status.is_success() {
+        if !parts.status.is_success() || !is_readable(parts) {
             return Mode::Pass;
         }
         let decoder = AnyLineDecoder { framer: LineFramer::new(self.max_line), content: false };

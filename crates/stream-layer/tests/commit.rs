@@ -404,6 +404,56 @@ async fn ready_made_protocols_know_an_empty_stream_and_their_terminator() {
     assert_eq!((any.text(), &any.verdicts[..]), ("", &[Class::Success][..]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_event_that_only_keeps_the_connection_open_is_no_content_whatever_its_data() {
+    let layer = StreamLayer::new(AnyEvent::new());
+    for name in ["ping", "heartbeat", "keepalive", "keep-alive"] {
+        let ping = format!("event: {name}\ndata: {{\"type\": \"ping\"}}\n\n");
+        // Before content it does not commit, after it does not end the silence.
+        let told = call(&layer, &Upstream::new([send(&ping), Do::Fail])).await;
+        assert!(told.answer.is_err(), "{name}");
+        let drip = std::iter::repeat_n([wait(20.0), send(&ping)], 3).flatten();
+        let told = call(&layer, &Upstream::new([send(CONTENT)].into_iter().chain(drip))).await;
+        assert_eq!(told.end(), Some(Class::Timeout(failsoft_core::Limit::Idle)), "{name}");
+        // Where the application means something by that name, it says so.
+        let all = StreamLayer::new(AnyEvent::new().keepalive_events(&[]));
+        let told = call(&all, &Upstream::new([send(&ping), Do::Fail])).await;
+        assert_eq!(told.text(), ping);
+    }
+    let layer = StreamLayer::new(AnyEvent::new().keepalive_events(&["tick"]));
+    let told = call(&layer, &Upstream::new([send("event: ping\ndata: 1\n\n"), Do::Fail])).await;
+    assert!(told.answer.is_ok());
+    assert!(call(&layer, &Upstream::new([send("event: tick\ndata: 1\n\n"), Do::Fail])).await.answer.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_encoded_or_has_no_body_is_not_read_for_events() {
+    async fn passes<P: stream_layer::Protocol<()> + Clone>(
+        protocol: P,
+        status: u16,
+        coding: &'static str,
+        body: &'static [u8],
+    ) {
+        let service = tower::service_fn(move |()| async move {
+            http::Response::builder()
+                .status(status)
+                .header("content-type", "text/event-stream")
+                .header("content-encoding", coding)
+                .body(http_body_util::Full::<bytes::Bytes>::from(body))
+        });
+        let response = StreamLayer::new(protocol).layer(service).oneshot(()).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+    }
+    // A cap on one line means nothing to packed bytes.
+    let (events, lines) = (AnyEvent::new().max_event(8), AnyLine::new().max_line(8));
+    for (status, coding, body) in
+        [(204, "identity", &b""[..]), (205, "identity", b""), (200, "gzip", b"\x1f\x8b\x08packed bytes")]
+    {
+        passes(events, status, coding, body).await;
+        passes(lines, status, coding, body).await;
+    }
+}
+
 #[test]
 fn nonsense_is_refused_when_it_is_built() {
     let zero = StreamLayer::builder(AnyContent).idle(Duration::ZERO).build().unwrap_err();
