@@ -146,7 +146,10 @@ impl Events {
                 while let (false, Some(line)) = (seen.is_over(), lines.next_line()) {
                     match line {
                         Ok(line) => reader.json(line, attempt, &mut seen),
-                        Err(too_long) => seen.fault = Some(attempt.name(too_long.into())),
+                        Err(too_long) => {
+                            seen.events += 1;
+                            seen.fault = Some(attempt.name(too_long.into()));
+                        }
                     }
                 }
             }
@@ -155,10 +158,14 @@ impl Events {
                 while let (false, Some(element)) = (seen.is_over(), elements.next_element()) {
                     match element {
                         Ok(element) => reader.json(element, attempt, &mut seen),
-                        Err(err) => seen.fault = Some(attempt.name(err.into())),
+                        Err(err) => {
+                            seen.events += 1;
+                            seen.fault = Some(attempt.name(err.into()));
+                        }
                     }
                 }
                 if framer.is_over() && !seen.is_over() {
+                    seen.events += 1;
                     match reader.answer.end(Ended::Said, attempt) {
                         Ok(verdict) => seen.end = verdict,
                         Err(fault) => seen.fault = Some(fault),
@@ -170,7 +177,10 @@ impl Events {
                 while let (false, Some(message)) = (seen.is_over(), messages.next_message()) {
                     match message {
                         Ok(message) => reader.binary(message, attempt, &mut seen),
-                        Err(err) => seen.fault = Some(attempt.name(err.into())),
+                        Err(err) => {
+                            seen.events += 1;
+                            seen.fault = Some(attempt.name(err.into()));
+                        }
                     }
                 }
             }
@@ -249,6 +259,7 @@ impl Reader {
                     event.data().is_some()
                 }
                 Err(too_long) => {
+                    seen.events += 1;
                     seen.fault = Some(attempt.name(too_long.into()));
                     true
                 }
@@ -268,6 +279,7 @@ impl Reader {
         // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
         if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
             if name == "error" {
+                seen.events += 1;
                 seen.fault = Some(attempt.reported(&ErrorBody::default()));
             }
             return;

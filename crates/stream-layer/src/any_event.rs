@@ -136,6 +136,7 @@ impl Decoder for AnyEventDecoder {
             let event = match event {
                 Ok(event) => event,
                 Err(err) => {
+                    seen.events += 1;
                     seen.fault = Some(err.into());
                     break;
                 }

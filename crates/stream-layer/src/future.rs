@@ -223,7 +223,9 @@ where
     /// Whether these bytes decide. What comes before content is a failure of the call, what comes after it one of
     /// the body, however the bytes were cut: so content is asked first.
     fn decide(&mut self, seen: Seen) -> Option<Outcome> {
-        self.events = self.events.saturating_add(seen.events);
+        // The event that ends it is none of those that it is handed on without.
+        let before_its_end = seen.events.saturating_sub(usize::from(seen.is_over()));
+        self.events = self.events.saturating_add(before_its_end);
         let commit = |late| Some(Outcome::Commit { over: false, trailers: None, late });
         let full = match self.until {
             Until::Content { events, .. } if self.reading.clock.has_content() || self.events >= events => {

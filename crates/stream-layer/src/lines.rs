@@ -219,7 +219,10 @@ impl Decoder for AnyLineDecoder {
                     seen.events += 1;
                     seen.content = true;
                 }
-                Err(err) => seen.fault = Some(err.into()),
+                Err(err) => {
+                    seen.events += 1;
+                    seen.fault = Some(err.into());
+                }
             }
         }
         self.content |= seen.content;

@@ -208,6 +208,18 @@ async fn at_64_events_or_256_kib_it_is_handed_on_without_content() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_that_is_itself_the_last_event_that_may_be_held_is_a_failed_call() {
+    for (events, pings) in [(1, 0), (64, 63)] {
+        let layer = StreamLayer::builder(Chat::default()).hold_limits(events, 1 << 20).build().unwrap();
+        let one = format!("{}{ERROR}", PING.repeat(pings));
+        let pieces = std::iter::repeat_n(send(PING), pings).chain([send(ERROR)]);
+        for steps in [vec![send(&one)], pieces.collect()] {
+            assert_eq!(call(&layer, &Upstream::new(steps)).await.fault().class(), Class::Transient);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_fails_after_a_commit_without_content_is_an_error_of_the_body() {
     let layer = StreamLayer::builder(Chat::default()).hold_limits(2, 1 << 20).build().unwrap();
     let one = [PING, PING, ERROR].concat();
