@@ -19,6 +19,11 @@ impl Witness {
         Self { meters: Meters::new(target.clone()), target }
     }
 
+    /// A failure, with the target's name where it bears none yet.
+    pub(crate) fn name(&self, fault: Fault) -> Fault {
+        if fault.target().is_some() { fault } else { fault.with_target_if(self.target.clone()) }
+    }
+
     /// A limit of time passed, and the answer has failed.
     pub(crate) fn limit_passed(&self, fault: &Fault) {
         tracing::debug!(

@@ -203,7 +203,7 @@ where
                 },
                 Some(Err(err)) => {
                     let broken = self.reading.broken(err.into());
-                    return Poll::Ready(Outcome::Fail(Reading::<D>::call_error(broken)));
+                    return Poll::Ready(Outcome::Fail(self.reading.call_error(broken)));
                 }
                 None => None,
             };

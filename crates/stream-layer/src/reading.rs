@@ -56,7 +56,8 @@ impl<D: Decoder> Reading<D> {
             self.progress();
             return Seen::default();
         };
-        let seen = decoder.feed(bytes);
+        let mut seen = decoder.feed(bytes);
+        seen.fault = seen.fault.map(|fault| self.witness.name(fault));
         if seen.content {
             self.content();
         }
@@ -108,7 +109,7 @@ impl<D: Decoder> Reading<D> {
     /// The body is over without an error. Nothing is said twice.
     pub(crate) fn clean_end(&mut self, trailers: Option<&http::HeaderMap>) -> Result<Option<Verdict>, Fault> {
         let Some(mut decoder) = self.decoder.take() else { return Ok(None) };
-        decoder.end(End::Clean(trailers))
+        decoder.end(End::Clean(trailers)).map_err(|fault| self.witness.name(fault))
     }
 
     /// The body ended with an error: what the caller gets, and what it means.
@@ -121,20 +122,20 @@ impl<D: Decoder> Reading<D> {
             }
             Err(fault) => {
                 let verdict = fault.verdict();
-                (fault.with_source(err).into(), Some(verdict))
+                (self.witness.name(fault).with_source(err).into(), Some(verdict))
             }
         }
     }
 
     /// A failure that makes the whole call fail. What nobody could name in a stack of layers is named here.
-    pub(crate) fn call_error((err, verdict): (BoxError, Option<Verdict>)) -> BoxError {
+    pub(crate) fn call_error(&self, (err, verdict): (BoxError, Option<Verdict>)) -> BoxError {
         match verdict {
-            Some(verdict) if Verdict::of_error(&*err).class() == Class::Unknown => {
-                Fault::with_verdict(verdict, LAYER)
-                    .with_message("the body broke off while it was held")
-                    .with_source(err)
-                    .into()
-            }
+            Some(verdict) if Verdict::of_error(&*err).class() == Class::Unknown => self
+                .witness
+                .name(Fault::with_verdict(verdict, LAYER))
+                .with_message("the body broke off while it was held")
+                .with_source(err)
+                .into(),
             _ => err,
         }
     }

@@ -439,6 +439,28 @@ async fn an_event_that_only_keeps_the_connection_open_is_no_content_whatever_its
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_failure_bears_the_name_of_the_target() {
+    let protocol = AnyEvent::new().terminator("[DONE]").error_event("error").max_event(64);
+    let layer = StreamLayer::builder(protocol).target("model-a").build().unwrap();
+    let long = "x".repeat(65);
+    for steps in [vec![], vec![send(ERROR_EVENT)], vec![send(&long)]] {
+        let told = call(&layer, &Upstream::new(steps.clone())).await;
+        assert_eq!(told.fault().target(), Some("model-a"), "{steps:?}");
+        let upstream = Upstream::new([send(CONTENT)].into_iter().chain(steps.clone()));
+        let err = layer
+            .layer(upstream.service())
+            .oneshot(())
+            .await
+            .unwrap()
+            .into_body()
+            .collect()
+            .await
+            .unwrap_err();
+        assert_eq!(Fault::find(&*err).unwrap().target(), Some("model-a"), "{steps:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_encoded_or_has_no_body_is_not_read_for_events() {
     async fn passes<P: stream_layer::Protocol<()> + Clone>(
         protocol: P,
