@@ -64,6 +64,10 @@ struct Holding<B, D> {
     alarm: Alarm,
 }
 
+/// So many frames are read at a time: a body that always has one, be it empty, must neither keep its task from everything
+/// else nor outlast the limits.
+const FRAMES: usize = 128;
+
 /// How a hold ends: with an answer whose body may be over, have failed late or bring a late verdict, or with an error.
 enum Outcome {
     Commit { over: bool, trailers: Option<HeaderMap>, late: Option<Result<Verdict, Fault>> },
@@ -183,7 +187,7 @@ where
 {
     /// Reads until it is known whether the answer can be handed on.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        loop {
+        for _ in 0..FRAMES {
             let frame = match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(frame) => frame,
@@ -192,6 +196,9 @@ where
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let bytes = to_bytes(data);
+                        if bytes.is_empty() {
+                            continue;
+                        }
                         let seen = self.reading.feed(&bytes);
                         self.kept.push(bytes);
                         match self.decide(seen) {
@@ -218,6 +225,9 @@ where
                 Err(fault) => Outcome::Fail(fault.into()),
             });
         }
+        // Others of this task, and the limits of time, have their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Whether these bytes decide. What comes before content is a failure of the call, what comes after it one of

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use common::*;
 use failsoft_core::{Blame, Call, Class, Fault, Limit, Verdict};
@@ -242,4 +242,35 @@ async fn around_another_stream_layer_each_acts_on_its_own() {
     let whole = Upstream::new([send(CONTENT), send(DONE)]);
     let response = outer.layer(inner.layer(whole.service())).oneshot(()).await.unwrap();
     assert_eq!(response.body().size_hint().lower(), (CONTENT.len() + DONE.len()) as u64);
+}
+
+/// Always has a frame, and never anything in it; the clock goes on meanwhile, as it does for real.
+struct Nothing;
+
+impl http_body::Body for Nothing {
+    type Data = bytes::Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Infallible>>> {
+        std::task::Poll::Ready(Some(Ok(http_body::Frame::data(bytes::Bytes::new()))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_without_end_that_hold_nothing_neither_block_the_task_nor_outlast_the_limit() {
+    let service = tower::service_fn(async |()| {
+        let head = http::Response::builder().header("content-type", "text/event-stream");
+        Ok::<_, http::Error>(head.body(Nothing)?)
+    });
+    let call = StreamLayer::new(AnyEvent::new()).layer(service).oneshot(());
+    let time = async {
+        loop {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+    };
+    let err = tokio::select! { answer = call => answer.err().unwrap(), () = time => unreachable!() };
+    assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::FirstContent));
 }
