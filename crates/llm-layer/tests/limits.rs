@@ -2,11 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
+use bytes::Bytes;
+use failsoft_core::{BoxError, Class, Fault, Limit, Verdict};
+use futures_util::{StreamExt as _, stream};
 use http::{Request, Response};
-use llm_layer::{LlmProtocol, Provider};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use llm_layer::{LlmLayer, LlmProtocol, Provider};
 use stream_layer::{Limits, Protocol as _, Reader as _};
+use tokio::time::Instant;
+use tower::{Layer as _, ServiceExt as _, service_fn};
 
 /// A request that nobody can look into.
 struct Opaque;
@@ -27,4 +34,47 @@ fn a_stream_has_the_limits_of_one_though_its_request_did_not_show_it() {
     assert_eq!((first_content(before), first_content(after)), ((None, None), (None, None)));
     let (before, after) = limits_of(&Request::new(r#"{"messages":[],"stream":true}"#), "text/event-stream");
     assert_eq!((first_content(before), first_content(after)), ((ten, four), (ten, four)));
+}
+
+type Pieces = StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, BoxError>>>;
+
+/// Each piece a minute after what was before it; then nothing, and no end.
+fn minutes(
+    head: http::response::Builder,
+    first: Option<&'static str>,
+    rest: &[&'static str],
+) -> Response<Pieces> {
+    let late = stream::iter(rest.to_vec()).then(|piece| async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        piece
+    });
+    let pieces = stream::iter(first).chain(late).map(|piece| Ok(Frame::data(Bytes::from(piece))));
+    head.body(StreamBody::new(pieces.chain(stream::pending()).boxed())).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_status_whose_body_does_not_come_is_still_that_failure() {
+    for (first, body) in [
+        (None, r#"{"messages":[]}"#),
+        (Some("{\"err"), r#"{"messages":[]}"#),
+        (None, r#"{"messages":[],"stream":true}"#),
+    ] {
+        let target = service_fn(async |_: Request<String>| {
+            let head = Response::builder()
+                .status(429)
+                .header("retry-after", "7")
+                .header("content-type", "application/json");
+            Ok::<_, Infallible>(minutes(head, first, &[]))
+        });
+        let service = LlmLayer::new(Provider::OpenAiCompatible).layer(target);
+        let start = Instant::now();
+        let err = service.oneshot(Request::new(body.to_owned())).await.err().unwrap();
+        let verdict = Verdict::of_error(&*err);
+        assert_eq!(
+            (verdict.class(), verdict.retry_after()),
+            (Class::RateLimited, Some(Duration::from_secs(7)))
+        );
+        assert_eq!(Fault::find(&*err).unwrap().status(), Some(429));
+        assert!(start.elapsed() <= Duration::from_secs(31), "{:?}", start.elapsed());
+    }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Clock {
     /// The call's deadline, until the answer is handed on.
     deadline: Option<Instant>,
     content: bool,
+    /// The head says that the call has failed: there is nothing that a model has yet to think of.
+    failed: bool,
     ended: bool,
     /// Since when the upstream has been asked and silent.
     silent_since: Option<Instant>,
@@ -55,6 +57,7 @@ impl Clock {
             limits,
             deadline,
             content: false,
+            failed: false,
             ended: false,
             silent_since: None,
             silent_for: Duration::ZERO,
@@ -78,6 +81,11 @@ impl Clock {
     /// The head of the answer is there, and other limits hold from now on.
     pub(crate) const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+    }
+
+    /// The head says that the call has failed: the limit on silence holds, where none does on the first content.
+    pub(crate) const fn failed(&mut self) {
+        self.failed = true;
     }
 
     /// The soft limit on the first content, where that took longer.
@@ -147,7 +155,7 @@ impl Clock {
                 next = due;
             }
         };
-        if self.content {
+        if self.content || self.failed && self.limits.first_content.is_none() {
             if let Some(idle) = self.limits.idle {
                 let since = *self.silent_since.get_or_insert_with(now);
                 sooner(due(since, idle.saturating_sub(self.silent_for), What::Limit(Limit::Idle, idle)));

@@ -128,8 +128,8 @@ where
                             if held.alarm.poll(due.at, cx).is_pending() {
                                 return Poll::Pending;
                             }
-                            match held.reading.timeout(due) {
-                                Some(fault) => Outcome::Fail(fault.into()),
+                            match held.reading.call_timeout(due) {
+                                Some(err) => Outcome::Fail(err),
                                 None => Outcome::Commit { over: true, trailers: None, late: None },
                             }
                         }
@@ -156,6 +156,9 @@ impl<R: Reader> Calling<R> {
     fn head<B: Body>(self, mut parts: Parts, body: B, alarm: Alarm) -> Head<B, R::Decoder> {
         let Self { reader, until, mut clock, limits, witness } = self;
         clock.set_limits(reader.limits_of_answer(&parts, limits));
+        if parts.status.is_client_error() || parts.status.is_server_error() {
+            clock.failed();
+        }
         match reader.head(&mut parts, until) {
             Mode::Pass => {
                 clock.hand_on();

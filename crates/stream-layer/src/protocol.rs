@@ -206,7 +206,8 @@ pub trait Decoder: Send + Sync + Unpin + 'static {
     /// it returns that, and the layer writes it when the bytes that show it are handed on.
     fn feed(&mut self, bytes: &Bytes) -> Seen;
 
-    /// The body is over before the protocol's own end was seen.
+    /// The body is over before the protocol's own end was seen; or a limit of time passed while the body of a failed status
+    /// was held, which is an error then.
     ///
     /// `Ok` lets the end pass as it is. A verdict with it is final: an answer that is known to be good, or a failing
     /// upstream's own error response, which stays a response. `None` claims nothing: a clean end is then a success to

@@ -147,6 +147,17 @@ impl<D: Decoder> Reading<D> {
         Some(fault)
     }
 
+    /// The same where the answer is held. A response that has failed means what its status says, also where its body does
+    /// not come: that is for its decoder to say.
+    pub(crate) fn call_timeout(&mut self, due: Due) -> Option<BoxError> {
+        let fault = self.timeout(due)?;
+        if self.status_is_success {
+            return Some(fault.into());
+        }
+        let broken = self.broken(fault.into());
+        Some(self.call_error(broken))
+    }
+
     /// Writes the verdict down, unless somebody further out has decided already.
     pub(crate) fn learn(&self, verdict: Verdict, inside_answer: bool) {
         if let Some(insight) = &self.insight {
