@@ -143,7 +143,8 @@ impl LlmLayerBuilder {
     }
 
     /// The longest silence of the target after the first content. Text, reasoning and pieces of a tool call's arguments
-    /// end a silence; keepalives do not. `None` is no limit. Default: 30 s.
+    /// end a silence; keepalives do not. `None` is no limit. Default: 30 s, and none for what is known to be no chat and
+    /// [passes unread](crate#what-is-judged-and-what-passes), such as notifications; once set, it holds for that too.
     pub fn idle(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.timing.idle = Some(limit.into());
         self
@@ -218,7 +219,8 @@ impl LlmLayerBuilder {
         }
         let Self { provider, max_body, name, include_usage, timing } = self;
         let limits_whole_answers = timing.first_content.is_some();
-        let config = Config { provider, max_body, name: name.clone(), limits_whole_answers };
+        let limits_silence = timing.idle.is_some();
+        let config = Config { provider, max_body, name: name.clone(), limits_whole_answers, limits_silence };
         let mut stream = timing.apply(StreamLayer::builder(LlmProtocol::with(config)));
         if let Some(name) = name {
             stream = stream.target(name);

@@ -34,14 +34,21 @@ pub(crate) struct Config {
     pub(crate) name: Option<Arc<str>>,
     /// The limit on first content was chosen, and holds for whole answers too.
     pub(crate) limits_whole_answers: bool,
+    /// The limit on silence was chosen, and holds for whatever passes unread too.
+    pub(crate) limits_silence: bool,
 }
 
 impl LlmProtocol {
     /// The protocol of a dialect, with the defaults of [`LlmLayer`](crate::LlmLayer).
     #[must_use]
     pub fn new(provider: Provider) -> Self {
-        let config = Config { provider, max_body: DEFAULT_MAX_BODY, name: None, limits_whole_answers: false };
-        Self::with(config)
+        Self::with(Config {
+            provider,
+            max_body: DEFAULT_MAX_BODY,
+            name: None,
+            limits_whole_answers: false,
+            limits_silence: false,
+        })
     }
 
     pub(crate) fn with(config: Config) -> Self {
@@ -81,11 +88,16 @@ impl Reader for LlmReader {
     }
 
     /// A stream has the limits of one, also where the request, whose body may not be in memory, did not show that it asks
-    /// for it.
-    fn limits_of_answer(&self, head: &Parts, limits: Limits) -> Limits {
-        let shape = shape_of(head, self.provider, &self.offered, self.config.max_body);
-        let is_stream = matches!(shape, Shape::Events(_));
-        if is_stream { limits } else { self.limits(limits) }
+    /// for it. What is no model's answer may be silent for as long as it likes: notifications are, for days.
+    fn limits_of_answer(&self, head: &Parts, mut limits: Limits) -> Limits {
+        match shape_of(head, self.provider, &self.offered, self.config.max_body) {
+            Shape::Events(_) => limits,
+            Shape::Unread if self.offered.is_chat() == Some(false) && !self.config.limits_silence => {
+                (limits.idle, limits.soft_idle) = (None, None);
+                self.limits(limits)
+            }
+            _ => self.limits(limits),
+        }
     }
 
     fn head(self, parts: &mut Parts, until: Until) -> Mode<LlmDecoder> {

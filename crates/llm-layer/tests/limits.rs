@@ -78,3 +78,36 @@ async fn a_failed_status_whose_body_does_not_come_is_still_that_failure() {
         assert!(start.elapsed() <= Duration::from_secs(31), "{:?}", start.elapsed());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_answer_of_a_model_may_be_silent_unless_a_limit_is_chosen() {
+    async fn read(layer: &LlmLayer, path: &str, body: &str, kind: &'static str) -> (Bytes, Option<Class>) {
+        let target = service_fn(|_: Request<String>| async {
+            let head = Response::builder().header("content-type", kind);
+            Ok::<_, Infallible>(minutes(head, Some("data: a\n\n"), &["data: b\n\n"]))
+        });
+        let request = Request::post(path).body(body.to_owned()).unwrap();
+        let mut body = layer.layer(target).oneshot(request).await.unwrap().into_body();
+        let mut got = Vec::new();
+        let hour = tokio::time::sleep(Duration::from_secs(3600));
+        tokio::pin!(hour);
+        loop {
+            let frame = tokio::select! { frame = body.frame() => frame, () = &mut hour => None };
+            match frame {
+                Some(Ok(frame)) => got.extend(frame.into_data().unwrap()),
+                Some(Err(err)) => return (got.into(), Some(Verdict::of_error(&*err).class())),
+                None => return (got.into(), None),
+            }
+        }
+    }
+    let (layer, chosen) = (LlmLayer::new(Provider::Auto), LlmLayer::builder().idle(Duration::from_secs(30)));
+    let chosen = chosen.build().unwrap();
+    let idle = Some(Class::Timeout(Limit::Idle));
+    for (path, kind) in [("/v1/notifications", "text/event-stream"), ("/v1/audio/speech", "audio/mpeg")] {
+        let body = r#"{"input":"x"}"#;
+        assert_eq!(read(&layer, path, body, kind).await, ("data: a\n\ndata: b\n\n".into(), None), "{path}");
+        assert_eq!(read(&chosen, path, body, kind).await, ("data: a\n\n".into(), idle), "{path}");
+    }
+    let chat = r#"{"messages":[],"stream":true}"#;
+    assert_eq!(read(&layer, "/v1/chat/completions", chat, "audio/mpeg").await, ("data: a\n\n".into(), idle));
+}
