@@ -65,8 +65,8 @@ impl Offered {
     }
 
     /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
-    /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `http_body_util::Full<Bytes>` or
-    /// `reqwest::Body`. Of any other request nothing is known.
+    /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `()`, `http_body_util::Full<Bytes>` or
+    /// `Empty<Bytes>`, or `reqwest::Body`. Of any other request nothing is known.
     ///
     /// Which dialect it speaks is recognised by its path and its shape.
     #[must_use]

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header::CONTENT_LENGTH};
 use http_body::Body as _;
-use http_body_util::Full;
+use http_body_util::{Empty, Full};
 
 /// What can be seen of a request.
 #[derive(Debug, Default)]
@@ -40,6 +40,10 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
     if let Some(request) = request.downcast_ref::<http::Request<Full<Bytes>>>() {
         return Look { body: full(request.body()).map(Cow::Owned), ..Look::head(request) };
     }
+    fn empty<B: 'static>(request: &dyn Any) -> Option<Look<'_>> {
+        let request = request.downcast_ref::<http::Request<B>>()?;
+        Some(Look { body: Some(Cow::Borrowed(&[])), ..Look::head(request) })
+    }
     fn bytes<B: AsRef<[u8]> + 'static>(request: &dyn Any) -> Option<Look<'_>> {
         let request = request.downcast_ref::<http::Request<B>>()?;
         Some(Look { body: Some(Cow::Borrowed(request.body().as_ref())), ..Look::head(request) })
@@ -48,6 +52,8 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
         .or_else(|| bytes::<String>(request))
         .or_else(|| bytes::<Vec<u8>>(request))
         .or_else(|| bytes::<&'static str>(request))
+        .or_else(|| empty::<()>(request))
+        .or_else(|| empty::<Empty<Bytes>>(request))
         .unwrap_or_default()
 }
 

@@ -194,6 +194,24 @@ async fn encoded_and_bodiless_and_too_long_responses_pass_as_they_are() {
 }
 
 #[tokio::test]
+async fn what_takes_nothing_along_is_no_chat() {
+    async fn fetch<B: 'static>(method: &str, nothing: B, body: &'static str) -> Option<Verdict> {
+        let target = service_fn(|_: Request<B>| async {
+            Ok::<_, Infallible>(response(200, "application/json", body))
+        });
+        let request = Request::builder().method(method).uri("/v1/chat/completions").body(nothing).unwrap();
+        learnt(&LlmLayer::new(Provider::Auto).layer(target).oneshot(request).await.unwrap())
+    }
+    for (method, body) in
+        [("GET", r#"{"status":"ok"}"#), ("GET", ""), ("HEAD", ""), ("DELETE", r#"{"gone":1}"#)]
+    {
+        assert_eq!(fetch(method, (), body).await, Some(Verdict::SUCCESS), "{method}");
+        let empty = http_body_util::Empty::<Bytes>::new();
+        assert_eq!(fetch(method, empty, body).await, Some(Verdict::SUCCESS), "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_reader_further_inside_has_the_say() {
     let mut judged = response(200, "application/json", "null");
     let insight = Insight::new();
