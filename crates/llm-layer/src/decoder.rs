@@ -34,12 +34,14 @@ impl LlmDecoder {
         Self { way: Way::Events(events), attempt }
     }
 
-    /// Some servers announce events, and then answer with a JSON object or a page: that shows at the first byte.
+    /// Some servers announce events, and then answer with a JSON object or a page: that shows at the first byte after
+    /// blanks and a byte order mark.
     fn begin(&mut self, bytes: &[u8]) {
         if !matches!(self.way, Way::Events(_)) {
             return;
         }
-        let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else { return };
+        let says = |byte: &&u8| !byte.is_ascii_whitespace() && !matches!(byte, 0xEF | 0xBB | 0xBF);
+        let Some(first) = bytes.iter().find(says) else { return };
         let way = std::mem::replace(&mut self.way, Way::Whole(Whole::new(false)));
         match way {
             Way::Events(events) if events.framing().begins_with(*first) => self.way = Way::Begun(events),

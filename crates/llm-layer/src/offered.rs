@@ -65,8 +65,8 @@ impl Offered {
     }
 
     /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
-    /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `()`, `http_body_util::Full<Bytes>` or
-    /// `Empty<Bytes>`, or `reqwest::Body`. Of any other request nothing is known.
+    /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `http_body_util::Full<Bytes>` or `Empty<Bytes>`,
+    /// or `reqwest::Body`. Of any other request nothing is known.
     ///
     /// Which dialect it speaks is recognised by its path and its shape.
     #[must_use]
@@ -229,10 +229,13 @@ mod tests {
     #[test]
     fn of_any_other_request_nothing_is_known() {
         assert_eq!(Offered::of(&7), Offered::unknown());
-        assert_eq!(
-            Offered::of(&http::Request::new(http_body_util::Empty::<Bytes>::new())),
-            Offered::unknown()
-        );
+        assert_eq!(Offered::of(&http::Request::new(())), Offered::unknown());
+    }
+
+    #[test]
+    fn a_request_without_a_body_is_no_chat() {
+        let empty = http_body_util::Empty::<Bytes>::new();
+        assert_eq!(Offered::of(&http::Request::new(empty)).is_chat(), Some(false));
     }
 
     #[test]

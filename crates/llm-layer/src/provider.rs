@@ -131,8 +131,8 @@ impl Provider {
     /// An error status: what its body says, else what the status says.
     fn failure(self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Facts {
         let mut facts = Facts::default();
-        let text = std::str::from_utf8(body).map_or("", event_data);
-        let top = Top::read(text);
+        let text = String::from_utf8_lossy(whole::unmarked(body));
+        let top = Top::read(event_data(&text));
         let body = top.and_then(|top| top.failure()).or_else(|| ErrorBody::of_headers(headers));
         match body {
             Some(body) => body.tell(Some(status), headers, &mut facts),

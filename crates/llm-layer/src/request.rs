@@ -40,9 +40,8 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
     if let Some(request) = request.downcast_ref::<http::Request<Full<Bytes>>>() {
         return Look { body: full(request.body()).map(Cow::Owned), ..Look::head(request) };
     }
-    fn empty<B: 'static>(request: &dyn Any) -> Option<Look<'_>> {
-        let request = request.downcast_ref::<http::Request<B>>()?;
-        Some(Look { body: Some(Cow::Borrowed(&[])), ..Look::head(request) })
+    if let Some(request) = request.downcast_ref::<http::Request<Empty<Bytes>>>() {
+        return Look { body: Some(Cow::Borrowed(&[])), ..Look::head(request) };
     }
     fn bytes<B: AsRef<[u8]> + 'static>(request: &dyn Any) -> Option<Look<'_>> {
         let request = request.downcast_ref::<http::Request<B>>()?;
@@ -52,8 +51,6 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
         .or_else(|| bytes::<String>(request))
         .or_else(|| bytes::<Vec<u8>>(request))
         .or_else(|| bytes::<&'static str>(request))
-        .or_else(|| empty::<()>(request))
-        .or_else(|| empty::<Empty<Bytes>>(request))
         .unwrap_or_default()
 }
 

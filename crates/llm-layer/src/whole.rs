@@ -9,7 +9,8 @@ use crate::{Offered, Provider, error::Top, provider::event_data};
 /// Judges the body of a response whose status says success.
 pub(crate) fn judge(provider: Provider, headers: &HeaderMap, body: &[u8], offered: &Offered) -> Facts {
     let mut facts = Facts::default();
-    let text = std::str::from_utf8(body).unwrap_or("");
+    let body = unmarked(body);
+    let text = &*String::from_utf8_lossy(body);
     let top = Top::read(text);
     let is_chat = offered.is_chat() != Some(false);
     // Failures cost too.
@@ -19,12 +20,19 @@ pub(crate) fn judge(provider: Provider, headers: &HeaderMap, body: &[u8], offere
         (Some(error), _) => error.tell(None, headers, &mut facts),
         // What the answers of other endpoints look like is not known here.
         _ if !is_chat && !is_broken_json(headers, body) => facts.verdict = Some(Verdict::SUCCESS),
+        // Who reads it as JSON will not take it.
+        (None, _) if std::str::from_utf8(body).is_err() => no_object(body, &mut facts),
         (None, Some(top)) => provider.answer(&top, headers, offered, &mut facts),
         (None, None) if provider.stream(text, headers, offered, &mut facts).is_some() => {}
         (None, None) if event_data(text).len() < text.len() => no_stream(text, headers, &mut facts),
         (None, None) => no_object(body, &mut facts),
     }
     facts
+}
+
+/// A body without the byte order mark that some servers put before it, and most readers do not mind.
+pub(crate) fn unmarked(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body)
 }
 
 /// Whether a body was announced as JSON and is none, which is wrong at any endpoint.
@@ -55,6 +63,9 @@ pub(crate) fn unasked_stream() -> Facts {
 /// Something came where a JSON object should be.
 fn no_object(body: &[u8], facts: &mut Facts) {
     let (class, kind, code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
+        Ok(_) if std::str::from_utf8(body).is_err() => {
+            (Class::Transient, SoftKind::Malformed, "not_utf8", "the body is no UTF-8, which JSON is")
+        }
         _ if std::str::from_utf8(body).is_ok_and(json::is_blank) => {
             (Class::Soft(SoftKind::Empty), SoftKind::Empty, "empty_body", "the body is empty")
         }

@@ -29,6 +29,16 @@ fn both_forms_of_a_gemini_stream_are_put_together_and_cumulative_usage_counts_on
 }
 
 #[test]
+fn a_byte_order_mark_before_a_gemini_stream_is_no_part_of_it() {
+    for (ask, body) in
+        gemini(&[r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}"#])
+    {
+        let told = ask.read(&[b"\xEF\xBB\xBF", &body[..]].concat());
+        assert_eq!((told.class(), told.facts.text.as_deref()), (Class::Success, Some("a")), "{ask:?}");
+    }
+}
+
+#[test]
 fn a_gemini_stream_without_a_finish_reason_is_truncated() {
     // V-C4
     for (ask, body) in gemini(&[HALF, HALF]) {

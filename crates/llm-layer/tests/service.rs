@@ -107,6 +107,29 @@ async fn html_or_null_or_half_an_answer_in_a_success_may_be_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_spoils_no_answer_and_another_encoding_does() {
+    let marked = ["\u{feff}", GOOD].concat().leak();
+    for request in [r#"{"messages":[]}"#, "{}"] {
+        let response = answer(response(200, "application/json", marked), request).await;
+        assert_eq!(seen(&response), Some(Verdict::SUCCESS));
+        assert_eq!(text(response).await, marked.as_bytes());
+    }
+    let latin = GOOD
+        .replace("Paris", "?")
+        .into_bytes()
+        .into_iter()
+        .map(|byte| if byte == b'?' { 0xE9 } else { byte });
+    let facts = Provider::Auto.judge(
+        StatusCode::OK,
+        &HeaderMap::new(),
+        &latin.collect::<Vec<u8>>(),
+        &llm_layer::Offered::unknown(),
+    );
+    assert_eq!(facts.verdict.map(|verdict| verdict.class()), Some(Class::Transient));
+    assert_eq!(facts.report.findings()[0].code(), "not_utf8");
+}
+
+#[tokio::test]
 async fn what_the_request_offered_decides_whether_a_tool_is_known() {
     const CALL: &str = r#"{"choices":[{"finish_reason":"tool_calls","message":{"content":null,"tool_calls":[
         {"id":"1","type":"function","function":{"name":"get_wether","arguments":"{}"}}]}}]}"#;
@@ -195,19 +218,15 @@ async fn encoded_and_bodiless_and_too_long_responses_pass_as_they_are() {
 
 #[tokio::test]
 async fn what_takes_nothing_along_is_no_chat() {
-    async fn fetch<B: 'static>(method: &str, nothing: B, body: &'static str) -> Option<Verdict> {
-        let target = service_fn(|_: Request<B>| async {
-            Ok::<_, Infallible>(response(200, "application/json", body))
-        });
-        let request = Request::builder().method(method).uri("/v1/chat/completions").body(nothing).unwrap();
-        learnt(&LlmLayer::new(Provider::Auto).layer(target).oneshot(request).await.unwrap())
-    }
     for (method, body) in
         [("GET", r#"{"status":"ok"}"#), ("GET", ""), ("HEAD", ""), ("DELETE", r#"{"gone":1}"#)]
     {
-        assert_eq!(fetch(method, (), body).await, Some(Verdict::SUCCESS), "{method}");
-        let empty = http_body_util::Empty::<Bytes>::new();
-        assert_eq!(fetch(method, empty, body).await, Some(Verdict::SUCCESS), "{method}");
+        let target = service_fn(|_: Request<http_body_util::Empty<Bytes>>| async {
+            Ok::<_, Infallible>(response(200, "application/json", body))
+        });
+        let request = Request::builder().method(method).uri("/v1/chat/completions").body(Default::default());
+        let answer = LlmLayer::new(Provider::Auto).layer(target).oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(learnt(&answer), Some(Verdict::SUCCESS), "{method}");
     }
 }
 

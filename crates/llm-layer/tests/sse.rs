@@ -395,6 +395,8 @@ fn json_or_a_page_where_events_were_promised_is_judged_as_a_whole() {
         (" \n[{\"error\":{\"code\":503}}]", "overloaded"),
         (r#"{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}"#, "success"),
         ("<html>502</html>", "transient"),
+        ("\u{feff}<html>502</html>", "transient"),
+        ("\u{feff}{\"error\":{\"code\":\"insufficient_quota\"}}", "quota"),
     ] {
         for pieces in cuts(body.as_bytes()) {
             let told = read(&Request::new(CHAT), pieces);

@@ -131,6 +131,8 @@ impl ArrayElements<'_> {
                 (Place::Failed | Place::After, _) => return None,
                 (place, byte) if byte.is_ascii_whitespace() => place,
                 (Place::Before, b'[') => Place::Between,
+                // A byte order mark.
+                (Place::Before, 0xEF | 0xBB | 0xBF) => Place::Before,
                 (Place::Between, b',') => Place::Between,
                 (Place::Between, b']') => Place::After,
                 // What an element may begin with.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Offered, Provider};
 
 fn verdict(status: u16, body: &str) -> Verdict {
     let mut facts = Facts::default();
@@ -288,4 +289,21 @@ fn a_limit_of_zero_counts_only_where_a_limit_was_met() {
     assert_eq!(class(503, r#"{"error":{"message":"limit: 0","status":"UNAVAILABLE"}}"#), Class::Overloaded);
     assert_eq!(class(429, r#"{"error":{"message":"limit: 0"}}"#), Class::Quota);
     assert_eq!(class(429, r#"{"error":{"message":"limit: 05"}}"#), Class::RateLimited);
+}
+
+#[test]
+fn an_error_body_in_another_encoding_or_behind_a_mark_says_what_it_says() {
+    // G18: the parser is total on any bytes, and what is typed in them counts.
+    let body = |mark: &[u8], message: &[u8]| {
+        [mark, br#"{"error":{"code":"insufficient_quota","message":""#, message, br#""}}"#].concat()
+    };
+    for body in [body(b"", b"cr\xE9dit"), body(b"\xEF\xBB\xBF", b""), body(b"\xEF\xBB\xBF", b"cr\xE9dit")] {
+        for status in [200, 429].map(|status| StatusCode::from_u16(status).unwrap()) {
+            for provider in Provider::ALL {
+                let facts = provider.judge(status, &HeaderMap::new(), &body, &Offered::unknown());
+                let class = facts.verdict.unwrap().class();
+                assert_eq!(class, Class::Quota, "{provider:?} {status} {}", body.escape_ascii());
+            }
+        }
+    }
 }
