@@ -90,7 +90,7 @@ pub use self::{
     hold::{Held, Hold, ReadWhole, Rebody, Whole},
     http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
     replay::{Buffered, KeptRequest, ReplayBody},
-    respond::{RespondBody, RespondFuture, RespondLayer, Responding},
+    respond::{RespondBody, RespondFuture, RespondLayer, Responding, error_response},
     watched::{GuardFn, Watched},
 };
 pub use self::{

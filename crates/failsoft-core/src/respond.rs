@@ -113,13 +113,24 @@ where
         };
         Poll::Ready(Ok(match outcome {
             Ok(response) => response.map(|body| RespondBody { body: Some(body), text: Bytes::new() }),
-            Err(err) => to_response(&err).map(|text| RespondBody { body: None, text }),
+            Err(err) => error_response(&err).map(|text| RespondBody { body: None, text }),
         }))
     }
 }
 
-/// An error as a response.
-fn to_response(err: &BoxError) -> http::Response<Bytes> {
+/// An error as the response that [`RespondLayer`] makes of it, for handlers that call a service themselves: a [`Fault`] with its
+/// status, `Retry-After` and JSON body, another error with the status of its class and no word of what it says.
+///
+/// ```
+/// use failsoft_core::{BoxError, error_response};
+///
+/// let error: BoxError = "the password is wrong".into();
+/// let response = error_response(&error);
+/// assert_eq!(response.status(), 502);
+/// assert!(!String::from_utf8_lossy(response.body()).contains("password"));
+/// ```
+#[must_use]
+pub fn error_response(err: &BoxError) -> http::Response<Bytes> {
     match Fault::find(&**err) {
         Some(fault) => fault.to_response(),
         None => Fault::with_verdict(Verdict::of_error(&**err), env!("CARGO_PKG_NAME")).to_response(),

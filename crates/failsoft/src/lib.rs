@@ -32,7 +32,7 @@
 //! | `budget` | `budget` | stops spending |
 //! | `full` | | all of them |
 //!
-//! `reqwest-013`, `tonic-014`, `tower-05` and `metrics` are handed on to each layer that is on.
+//! `reqwest-013`, `tonic-014`, `tower-05`, `serde` and `metrics` are handed on to each layer that is on.
 //!
 //! Where one layer is enough, its own crate is: `breaker-layer`, `retry-layer` and so on are the same types.
 
