@@ -52,6 +52,16 @@ struct End {
     is_callers: bool,
 }
 
+/// How a call begins.
+pub(crate) enum Begun {
+    /// With the first route, and nothing to note.
+    Plain,
+    /// With the best of the routes.
+    By(Box<Lane>),
+    /// Not at all.
+    Refused(Box<Fault>),
+}
+
 /// What came of an attempt that failed.
 pub(crate) struct Failed<Res> {
     pub(crate) verdict: Verdict,
@@ -136,7 +146,7 @@ impl<Res> Cascade<Res> {
 
     /// Takes the first route to ask.
     #[inline]
-    pub(crate) fn begin(&mut self, plan: &Plan) -> Result<Lane, Fault> {
+    pub(crate) fn begin(&mut self, plan: &Plan) -> Begun {
         self.recording = Call::is_current();
         let free_only = self.recording && Call::is_marked(failsoft_core::Mark::FreeOnly);
         self.open = plan.open(free_only);
@@ -148,8 +158,10 @@ impl<Res> Cascade<Res> {
         if plain && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
             self.open.remove(0);
             (self.tried, self.started) = (1, 1);
-            self.flush_skipped(plan);
-            return Ok(Lane::first());
+            if self.past.is_some() {
+                self.flush_skipped(plan);
+            }
+            return Begun::Plain;
         }
         self.begin_by_choice(plan)
     }
@@ -163,7 +175,8 @@ impl<Res> Cascade<Res> {
         self.open = fits;
     }
 
-    fn begin_by_choice(&mut self, plan: &Plan) -> Result<Lane, Fault> {
+    #[inline(never)]
+    fn begin_by_choice(&mut self, plan: &Plan) -> Begun {
         let all = self.open;
         match self.take(plan, all) {
             Some((choice, until)) => {
@@ -178,9 +191,9 @@ impl<Res> Cascade<Res> {
                 }
                 let lane = self.start(plan, choice, until);
                 self.flush_skipped(plan);
-                Ok(lane)
+                Begun::By(Box::new(lane))
             }
-            None => Err(self.refuse(plan, all)),
+            None => Begun::Refused(Box::new(self.refuse(plan, all))),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use failsoft_core::{Next, Verdict};
+use failsoft_core::{Condition, Next, Verdict};
 
 const ROUTE: &str = "-";
 
@@ -74,5 +74,16 @@ pub(crate) fn timed_out(route: Option<&str>, after: Duration) {
         route = route.unwrap_or(ROUTE),
         after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
         "failsoft_fallback_timed_out"
+    );
+}
+
+/// A check has changed what is known of a route.
+pub(crate) fn checked(route: &str, verdict: Option<Verdict>, now: Condition) {
+    tracing::info!(
+        name: "failsoft_fallback_checked",
+        route,
+        class = verdict.map_or(ROUTE, |verdict| verdict.class().as_str()),
+        condition = ?now,
+        "failsoft_fallback_checked"
     );
 }

@@ -16,11 +16,11 @@ use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use self::{
-    judge::{Judged, judge},
+    judge::{Judged, failure, judge},
     stage::{Outcome, Progress, Stage, drive},
 };
 use crate::{
-    cascade::{Cascade, Due, Failed, Lane, Then},
+    cascade::{Begun, Cascade, Due, Failed, Lane, Then},
     last_good::{Keep, Kept},
     layer::Shared,
     order::{Affinity, NoAffinity},
@@ -130,22 +130,34 @@ where
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.cascade.is_new() {
-            let this = self.as_mut().project();
-            match this.cascade.begin(&this.shared.plan) {
-                Ok(lane) => self.as_mut().place(lane),
-                Err(fault) => {
-                    return Poll::Ready(refuse(this.cascade, this.shared, this.key.take(), fault));
+        let this = self.as_mut().project();
+        if !this.cascade.is_new() {
+            return self.poll_on(cx);
+        }
+        let shared = &**this.shared;
+        match this.cascade.begin(&shared.plan) {
+            // The way of most calls: nothing is noted, and nothing made, for a first route that answers at once.
+            Begun::Plain => {
+                let progress = this.cascade.scope().enter(|| drive(this.first, this.request, cx));
+                let Progress::Done(Outcome::Response(response)) = progress else {
+                    return self.begun_with(progress, cx);
+                };
+                if let Some(verdict) = failure(shared, &response) {
+                    return self.begun_with(Progress::Done(Outcome::Bad(response, verdict)), cx);
+                }
+                match shared.keep.keep(this.key.as_ref(), response) {
+                    Kept::Now(answer) => {
+                        this.cascade.first_answered(&shared.plan);
+                        Poll::Ready(Ok(answer))
+                    }
+                    Kept::Later(future) => self.begun_with(Progress::Later(future), cx),
                 }
             }
-        }
-        loop {
-            if let Some(result) = self.as_mut().poll_attempts(cx) {
-                return Poll::Ready(result);
+            Begun::By(lane) => {
+                self.as_mut().place(*lane);
+                self.poll_on(cx)
             }
-            if let Some(result) = ready!(self.as_mut().poll_time(cx)) {
-                return Poll::Ready(result);
-            }
+            Begun::Refused(fault) => Poll::Ready(refuse(this.cascade, shared, this.key.take(), *fault)),
         }
     }
 }
@@ -158,8 +170,40 @@ where
     P: Replay<Req>,
     K: Keep<Req, S::Response>,
 {
+    /// The first route was asked at once, and has not just answered.
+    #[inline(never)]
+    fn begun_with(
+        mut self: Pin<&mut Self>,
+        progress: Progress<S::Response, K::Out, K::Keeping>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<K::Out, BoxError>> {
+        let this = self.as_mut().project();
+        *this.lane = Some(Lane::first());
+        let waits = matches!(progress, Progress::Waits { .. });
+        if let Came::Over(result) = self.as_mut().came(Which::First, progress) {
+            return Poll::Ready(result);
+        }
+        // One that waits need not be polled again at once.
+        match self.as_mut().poll_time(cx) {
+            Poll::Pending if waits => Poll::Pending,
+            Poll::Ready(Some(result)) => Poll::Ready(result),
+            Poll::Pending | Poll::Ready(None) => self.poll_on(cx),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_on(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<K::Out, BoxError>> {
+        loop {
+            if let Some(result) = self.as_mut().poll_attempts(cx) {
+                return Poll::Ready(result);
+            }
+            if let Some(result) = ready!(self.as_mut().poll_time(cx)) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
     /// Begins an attempt, with the request that is there for it.
-    #[inline]
     fn place(self: Pin<&mut Self>, lane: Lane) {
         let this = self.project();
         let further = lane.route().checked_sub(1).and_then(|place| this.shared.services.get(place));
@@ -174,7 +218,6 @@ where
     }
 
     /// Takes each attempt as far as it goes.
-    #[inline]
     fn poll_attempts(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<Result<K::Out, BoxError>> {
         loop {
             let this = self.as_mut().project();
@@ -256,11 +299,10 @@ where
     }
 
     /// Takes in how far an attempt has come.
-    #[inline]
     fn came(
         mut self: Pin<&mut Self>,
         which: Which,
-        progress: Progress<S::Response, K::Out>,
+        progress: Progress<S::Response, K::Out, K::Keeping>,
     ) -> Came<Result<K::Out, BoxError>> {
         let this = self.as_mut().project();
         let shared = &**this.shared;
@@ -274,6 +316,10 @@ where
             Progress::Kept(answer) => {
                 self.won(which);
                 return Came::Over(Ok(answer));
+            }
+            Progress::Later(future) => {
+                self.set_stage(which, future);
+                return Came::Further;
             }
             Progress::Done(outcome) => outcome,
         };
@@ -307,7 +353,6 @@ where
     }
 
     /// The answer of an attempt is the call's.
-    #[inline]
     fn won(mut self: Pin<&mut Self>, which: Which) {
         let mut this = self.as_mut().project();
         let won = match which {

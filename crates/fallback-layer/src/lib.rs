@@ -30,6 +30,7 @@
 //! | set it up, with all defaults | [`Builder`] |
 //! | describe a route: name, health, credential, window, cost | [`Route`] |
 //! | change requests and answers for a route | [`adapt`] |
+//! | ask routes now and then whether they work | [`check`] |
 //! | build a route for each request | [`Route::by_request`] |
 //! | start the next route beside one that is slow | [`Builder::slow_start`] |
 //! | keep prompts from windows that they do not fit into | [`Builder::estimate`] |
@@ -89,6 +90,7 @@ pub mod adapt;
 mod boxed;
 mod by_request;
 mod cascade;
+pub mod check;
 mod events;
 mod future;
 pub mod last_good;

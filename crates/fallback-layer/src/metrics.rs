@@ -27,8 +27,13 @@ pub const SLOW_STARTS: &str = "failsoft_fallback_slow_starts_total";
 /// Counter: calls that failed after more than one route, or without any. Label `class`: of what.
 pub const EXHAUSTED: &str = "failsoft_fallback_exhausted_total";
 
+/// Counter: [active checks](crate::check). Label `outcome`: `good`, `bad`, or `none` for those that were not made, because the
+/// budget was used up or a layer of ours denied them. The label `target` is the check's name.
+pub const CHECKS: &str = "failsoft_fallback_checks_total";
+
 /// All of the names.
-pub const NAMES: [&str; 6] = [ACTIVATIONS, COST_FACTOR, LAST_GOOD, LAST_RESORTS, SLOW_STARTS, EXHAUSTED];
+pub const NAMES: [&str; 7] =
+    [ACTIVATIONS, COST_FACTOR, LAST_GOOD, LAST_RESORTS, SLOW_STARTS, EXHAUSTED, CHECKS];
 
 #[cfg(feature = "metrics")]
 mod handles {
@@ -40,7 +45,7 @@ mod handles {
     use failsoft_core::Class;
     use metrics::{Counter, Histogram};
 
-    use super::{ACTIVATIONS, COST_FACTOR, EXHAUSTED, LAST_GOOD, LAST_RESORTS, SLOW_STARTS};
+    use super::{ACTIVATIONS, CHECKS, COST_FACTOR, EXHAUSTED, LAST_GOOD, LAST_RESORTS, SLOW_STARTS};
 
     /// The handles of one layer; each is made when it is first used, when the recorder is there. Routes have their place
     /// as key, and there are a few dozen classes. Only failures come here.
@@ -117,6 +122,29 @@ mod handles {
         }
     }
 
+    /// The handles of one active check.
+    pub(crate) struct CheckMeters {
+        target: Arc<str>,
+        checks: Each<&'static str, Counter>,
+    }
+
+    impl CheckMeters {
+        pub(crate) fn new(target: Arc<str>) -> Self {
+            Self { target, checks: Each::default() }
+        }
+
+        pub(crate) fn checked(&self, good: Option<bool>) {
+            let outcome = match good {
+                Some(true) => "good",
+                Some(false) => "bad",
+                None => "none",
+            };
+            let make =
+                || metrics::counter!(CHECKS, "target" => self.target.to_string(), "outcome" => outcome);
+            self.checks.get(outcome, make).increment(1);
+        }
+    }
+
     impl fmt::Debug for Meters {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_struct("Meters").field("target", &self.target).finish_non_exhaustive()
@@ -134,6 +162,19 @@ mod handles {
     #[derive(Clone, Copy, Debug, Default)]
     pub(crate) struct Meters;
 
+    /// Nothing is counted.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct CheckMeters;
+
+    #[allow(clippy::needless_pass_by_value, reason = "as with the feature")]
+    impl CheckMeters {
+        pub(crate) fn new(_: Arc<str>) -> Self {
+            Self
+        }
+
+        pub(crate) const fn checked(self, _: Option<bool>) {}
+    }
+
     impl Meters {
         #[allow(clippy::needless_pass_by_value, reason = "as with the feature")]
         pub(crate) fn new(_: Arc<str>) -> Self {
@@ -148,4 +189,4 @@ mod handles {
     }
 }
 
-pub(crate) use self::handles::Meters;
+pub(crate) use self::handles::{CheckMeters, Meters};

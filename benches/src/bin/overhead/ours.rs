@@ -14,7 +14,7 @@ use breaker_layer::{
 use budget_layer::{BudgetLayer, Fixed};
 use bytes::Bytes;
 use failsoft_core::{BoxError, ConfigError, ErrorsOnly};
-use fallback_layer::{FallbackLayer, Route};
+use fallback_layer::{BoxRoute, FallbackLayer, Route};
 use http::{Method, Request, Response};
 use retry_layer::RetryLayer;
 use tower::{Layer, Service, ServiceBuilder, timeout::TimeoutLayer};
@@ -45,10 +45,18 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         Subject::service("16 KiB body, bare", Post::to(Answer)),
         Subject::service("16 KiB body, retry", Post::to(RetryLayer::new().layer(Answer))),
         Subject::service("fallback", fallback(Echo::good()).build()?.layer(Echo::good())),
+        Subject::service("fallback, boxed routes", boxed()?),
         Subject::service("budget", budgets.service(Echo::good())),
         Subject::service("budget, one alone", budget()?.layer(Echo::good())),
         Subject::service("stack", stack.layer(route()?)),
     ])
+}
+
+/// The same with routes of types that nobody needs to know.
+fn boxed() -> Result<impl Service<u64, Response = u64> + Clone + Send + 'static, ConfigError> {
+    let route = || BoxRoute::<u64, u64>::new(Echo::good());
+    let layer = FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route())).build()?;
+    Ok(layer.layer(route()))
 }
 
 fn breaker() -> BreakerBuilder<ErrorsOnly> {

@@ -13,7 +13,6 @@ use crate::{
 
 impl<Res> Cascade<Res> {
     /// A route answered.
-    #[inline]
     pub(crate) fn answered(&mut self, plan: &Plan, lane: &Lane) {
         if plan.standing.is_some() {
             let now = Instant::now();
@@ -22,6 +21,14 @@ impl<Res> Cascade<Res> {
         // Whatever is to be told beside the answer itself lies in the past.
         if self.recording || self.past.is_some() || self.started > 1 || lane.has_scope() {
             self.tell_answer(plan, lane);
+        }
+    }
+
+    /// The first route answered at once.
+    #[inline]
+    pub(crate) fn first_answered(&mut self, plan: &Plan) {
+        if self.recording || self.past.is_some() {
+            self.tell_answer(plan, &Lane::first());
         }
     }
 

@@ -18,6 +18,19 @@ pub(super) enum Judged<Res> {
     Failed(Failed<Res>, To),
 }
 
+/// What is wrong with a response, if it is known to be a failure. One whose verdict comes with the end of its body is
+/// good so far.
+#[inline]
+pub(super) fn failure<Res, R, C, P, K, O>(shared: &Shared<R, C, P, K, O>, response: &Res) -> Option<Verdict>
+where
+    C: Classify<Res>,
+{
+    match shared.classify.response(response) {
+        Step::Now(verdict) if !verdict.is_success() => Some(verdict),
+        _ => None,
+    }
+}
+
 /// What an outcome means, and where it goes on to.
 pub(super) fn judge<Res, R, C, P, K, O>(
     outcome: Outcome<Res>,
@@ -30,15 +43,11 @@ where
 {
     let plan = &shared.plan;
     let failed = match outcome {
-        Outcome::Response(response) => match shared.classify.response(&response) {
-            Step::Now(verdict) if !verdict.is_success() => {
-                let (row, how) = (Row::of(verdict.class()), how_far(verdict));
-                let status = shared.classify.status_code(&response);
-                Failed { verdict, row, result: Ok(response), status, how }
-            }
-            // One whose verdict comes with the end of its body is good so far.
-            _ => return Judged::Good(response),
+        Outcome::Response(response) => match failure(shared, &response) {
+            Some(verdict) => bad(response, verdict, shared),
+            None => return Judged::Good(response),
         },
+        Outcome::Bad(response, verdict) => bad(response, verdict, shared),
         Outcome::Error(error) => {
             let error = match error.downcast::<NotAsked>() {
                 Ok(skipped) => return Judged::Failed(skipped_route(*skipped, lane, plan), To::Any),
@@ -74,6 +83,15 @@ where
     };
     let to = plan.table.next(failed.row);
     Judged::Failed(failed, to)
+}
+
+fn bad<Res, R, C: Classify<Res>, P, K, O>(
+    response: Res,
+    verdict: Verdict,
+    shared: &Shared<R, C, P, K, O>,
+) -> Failed<Res> {
+    let status = shared.classify.status_code(&response);
+    Failed { verdict, row: Row::of(verdict.class()), result: Ok(response), status, how: how_far(verdict) }
 }
 
 /// A denial of ours says that nothing was sent.

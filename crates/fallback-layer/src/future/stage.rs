@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Class, Fault};
+use failsoft_core::{BoxError, Class, Fault, Verdict};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -27,6 +27,8 @@ pin_project! {
 /// What came of an attempt.
 pub(super) enum Outcome<Res> {
     Response(Res),
+    /// A response that was found to be a failure.
+    Bad(Res, Verdict),
     Error(BoxError),
     /// Readiness failed; that service is used up.
     Unready(BoxError),
@@ -37,11 +39,13 @@ pub(super) enum Outcome<Res> {
 }
 
 /// How far an attempt comes in a poll.
-pub(super) enum Progress<Res, Out> {
+pub(super) enum Progress<Res, Out, KF> {
     Waits {
         called: bool,
     },
     Done(Outcome<Res>),
+    /// The answer was good, and is read to its end to be kept.
+    Later(KF),
     /// The answer was good, and was kept.
     Kept(Out),
 }
@@ -52,7 +56,7 @@ pub(super) fn drive<T, Req, KF, Out>(
     mut stage: Pin<&mut Stage<T, T::Future, KF>>,
     request: &mut Option<Req>,
     cx: &mut Context<'_>,
-) -> Progress<T::Response, Out>
+) -> Progress<T::Response, Out, KF>
 where
     T: Service<Req, Error: Into<BoxError>>,
     KF: Future<Output = Result<Out, BoxError>>,
@@ -94,7 +98,7 @@ where
     })
 }
 
-impl<Res, Out> Progress<Res, Out> {
+impl<Res, Out, KF> Progress<Res, Out, KF> {
     #[inline]
     fn of<E: Into<BoxError>>(polled: Poll<Result<Res, E>>) -> Self {
         match polled {
