@@ -101,6 +101,8 @@ pub enum Mark {
     /// On a route that took over from another: what that route had in its caches has to be made anew, so it may take
     /// longer to begin.
     Cold,
+    /// It judges the answer of another call: no judge is asked about its own answer in turn.
+    Judging,
 }
 
 impl Mark {
@@ -111,6 +113,7 @@ impl Mark {
             Self::Final => 4,
             Self::NoCache => 8,
             Self::Cold => 16,
+            Self::Judging => 32,
         }
     }
 }

@@ -113,6 +113,7 @@ impl Class {
             Self::Denied(Denier::Budget) => "denied.budget",
             Self::Denied(Denier::Loop) => "denied.loop",
             Self::Denied(Denier::Quarantine) => "denied.quarantine",
+            Self::Denied(Denier::Rail) => "denied.rail",
         }
     }
 }
@@ -177,6 +178,8 @@ pub enum Denier {
     Loop,
     /// A quarantined request.
     Quarantine,
+    /// A rail: a rule on what may be asked, such as a forbidden tool.
+    Rail,
 }
 
 /// Who is to blame for a failure: what a breaker asks before it counts.

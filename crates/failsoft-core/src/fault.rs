@@ -257,6 +257,7 @@ impl FaultDetails {
     /// | a circuit's or a quarantine's denial, overloaded | 503 |
     /// | a budget's or a loop's denial, rate limited | 429 |
     /// | quota | 402 |
+    /// | a rail's denial | 403 |
     /// | timeout | 504 |
     /// | context length, invalid, refused | 400 |
     /// | cancelled | 499 |
@@ -267,6 +268,7 @@ impl FaultDetails {
             Class::Denied(Denier::Circuit | Denier::Quarantine) | Class::Overloaded => 503,
             Class::Denied(Denier::Budget | Denier::Loop) | Class::RateLimited => 429,
             Class::Quota => 402,
+            Class::Denied(Denier::Rail) => 403,
             Class::Timeout(_) => 504,
             Class::ContextLength | Class::Invalid | Class::Refused => 400,
             Class::Cancelled => 499,

@@ -187,7 +187,12 @@ where
                         this.push(data.copy_to_bytes(rest));
                         if this.length > this.cap {
                             let (read, rest) = (this.pieces(), this.body.take());
-                            return Poll::Ready(Whole::TooLarge(Held { read, rest, trailers: None }));
+                            return Poll::Ready(Whole::TooLarge(Held {
+                                read,
+                                rest,
+                                trailers: None,
+                                gate: None,
+                            }));
                         }
                     }
                     Err(frame) => this.trailers = frame.into_trailers().ok(),
@@ -225,6 +230,15 @@ impl<B> fmt::Debug for ReadWhole<B> {
     }
 }
 
+/// Is asked about each piece of a body before it is handed on, and about its end; see [`Held::gated`].
+pub trait Gate: Send + Sync {
+    /// Whether this piece may be handed on; `None` is the end, trailers included. An error takes its place and ends the body, and what
+    /// was not handed on by then never is. After the end, or an error, it is not asked again.
+    ///
+    /// While it is pending it is asked about the same piece.
+    fn poll_pass(&mut self, piece: Option<&Bytes>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+}
+
 pin_project! {
     /// A body of which a part, or all, was read already: gives that first, then the rest as it comes.
     pub struct Held<B> {
@@ -232,6 +246,36 @@ pin_project! {
         #[pin]
         rest: Option<B>,
         trailers: Option<HeaderMap>,
+        gate: Option<Gated>,
+    }
+}
+
+/// A gate, and what waits before it. Boxed as a whole: few bodies have one.
+type Gated = Box<Waiting>;
+
+struct Waiting {
+    gate: Box<dyn Gate>,
+    /// What it is asked about.
+    next: Option<Option<Frame<Bytes>>>,
+    /// It has let the piece pass, and is asked about the end: whoever knows the length may never poll again.
+    passed: bool,
+}
+
+impl Waiting {
+    /// Asks about what waits; whether it was the end.
+    fn poll(&mut self, is_last: bool, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
+        let piece = self.next.as_ref().and_then(Option::as_ref).and_then(Frame::data_ref);
+        if let Some(piece) = piece {
+            if !self.passed {
+                ready!(self.gate.poll_pass(Some(piece), cx))?;
+                self.passed = true;
+            }
+            if !is_last {
+                return Poll::Ready(Ok(false));
+            }
+        }
+        ready!(self.gate.poll_pass(None, cx))?;
+        Poll::Ready(Ok(true))
     }
 }
 
@@ -240,26 +284,38 @@ impl<B> Held<B> {
     #[must_use]
     pub fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         let read = if bytes.is_empty() { VecDeque::new() } else { VecDeque::from([bytes]) };
-        Self { read, rest: None, trailers }
+        Self { read, rest: None, trailers, gate: None }
     }
 
     /// A body of which nothing was read.
     #[must_use]
     pub const fn unread(body: B) -> Self {
-        Self { read: VecDeque::new(), rest: Some(body), trailers: None }
+        Self { read: VecDeque::new(), rest: Some(body), trailers: None, gate: None }
+    }
+
+    /// The same, and each piece of it is shown to `gate` before it is handed on.
+    #[must_use]
+    pub fn gated(mut self, gate: impl Gate + 'static) -> Self {
+        self.gate = Some(Box::new(Waiting { gate: Box::new(gate), next: None, passed: false }));
+        self
     }
 
     /// The bytes, where the body was read to its end in one piece and has no trailers.
     #[cfg(feature = "reqwest-013")]
     pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
-        let whole = self.rest.is_none() && self.trailers.is_none() && self.read.len() <= 1;
+        let whole =
+            self.gate.is_none() && self.rest.is_none() && self.trailers.is_none() && self.read.len() <= 1;
         whole.then(|| self.read.pop_front().unwrap_or_default())
     }
 
     /// The body itself, where nothing of it was read.
     #[cfg(feature = "reqwest-013")]
     pub(crate) fn take_unread(&mut self) -> Option<B> {
-        if self.read.is_empty() && self.trailers.is_none() { self.rest.take() } else { None }
+        if self.gate.is_none() && self.read.is_empty() && self.trailers.is_none() {
+            self.rest.take()
+        } else {
+            None
+        }
     }
 }
 
@@ -271,6 +327,9 @@ impl<B: Body<Error: Into<BoxError>>> Body for Held<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.gate.is_some() {
+            return self.poll_gated(cx);
+        }
         let this = self.project();
         if let Some(bytes) = this.read.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
@@ -287,7 +346,10 @@ impl<B: Body<Error: Into<BoxError>>> Body for Held<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.is_empty() && self.trailers.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+        self.gate.is_none()
+            && self.read.is_empty()
+            && self.trailers.is_none()
+            && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -299,6 +361,53 @@ impl<B: Body<Error: Into<BoxError>>> Body for Held<B> {
             hint.set_upper(upper);
         }
         hint
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> Held<B> {
+    /// The next frame, once its gate has let it pass.
+    fn poll_gated(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(mut waiting) = self.as_mut().project().gate.take() else { return Poll::Ready(None) };
+        if waiting.next.is_none() {
+            // Without its gate it gives the frame itself.
+            match self.as_mut().poll_frame(cx) {
+                Poll::Pending => {
+                    *self.project().gate = Some(waiting);
+                    return Poll::Pending;
+                }
+                // Its own error says more than that it did not come to its end.
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(Some(Ok(frame))) => waiting.next = Some(Some(frame)),
+                Poll::Ready(None) => waiting.next = Some(None),
+            }
+        }
+        let is_last = self.is_end_stream();
+        let passed = waiting.poll(is_last, cx);
+        let mut this = self.project();
+        match passed {
+            Poll::Pending => {
+                *this.gate = Some(waiting);
+                Poll::Pending
+            }
+            Poll::Ready(Ok(is_over)) => {
+                let next = waiting.next.take().flatten();
+                if !is_over {
+                    waiting.passed = false;
+                    *this.gate = Some(waiting);
+                }
+                Poll::Ready(next.map(Ok))
+            }
+            Poll::Ready(Err(error)) => {
+                // The connection is closed at once.
+                this.rest.set(None);
+                this.read.clear();
+                *this.trailers = None;
+                Poll::Ready(Some(Err(error)))
+            }
+        }
     }
 }
 
@@ -386,6 +495,65 @@ mod tests {
         let Whole::Failed { bytes, error } = ReadWhole::new(body, 5).await else { panic!("fails") };
         assert_eq!(bytes, "he");
         assert!(error.is::<fmt::Error>());
+    }
+
+    /// Lets pieces pass but for those that begin with `!`, and waits once before each.
+    #[derive(Default)]
+    struct Strict {
+        seen: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+        waited: bool,
+    }
+
+    impl Gate for Strict {
+        fn poll_pass(&mut self, piece: Option<&Bytes>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+            self.waited = !self.waited;
+            if self.waited {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let piece = piece.map_or("end", |piece| std::str::from_utf8(piece).unwrap());
+            self.seen.lock().unwrap().push(piece.to_owned());
+            Poll::Ready(if piece.starts_with('!') { Err("no".into()) } else { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gate_sees_each_piece_and_the_end_once_before_they_are_handed_on() {
+        let gate = || {
+            let gate = Strict::default();
+            (std::sync::Arc::clone(&gate.seen), gate)
+        };
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", http::HeaderValue::from_static("1"));
+        let all = body(vec![data("a"), data("b"), Ok(Frame::trailers(trailers.clone()))]);
+        let (seen, strict) = gate();
+        let collected = Held::unread(all).gated(strict).collect().await.unwrap();
+        assert_eq!(collected.trailers(), Some(&trailers));
+        assert_eq!(collected.to_bytes(), "ab");
+        assert_eq!(*seen.lock().unwrap(), ["a", "b", "end"]);
+
+        // One that knows its length is not polled again after its last piece.
+        let (seen, strict) = gate();
+        let mut known = Held::<Full<Bytes>>::whole("x".into(), None).gated(strict);
+        assert_eq!(known.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
+        assert!(known.is_end_stream());
+        assert_eq!(*seen.lock().unwrap(), ["x", "end"]);
+
+        let (seen, strict) = gate();
+        let mut empty = Held::unread(Full::<Bytes>::default()).gated(strict);
+        assert!(!empty.is_end_stream() && empty.frame().await.is_none() && empty.is_end_stream());
+        assert_eq!(*seen.lock().unwrap(), ["end"]);
+    }
+
+    #[tokio::test]
+    async fn what_a_gate_refuses_is_an_error_in_its_place_and_the_end() {
+        let mut held = Held::unread(body(vec![data("a"), data("!"), data("b")])).gated(Strict::default());
+        assert_eq!(held.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
+        assert_eq!(held.frame().await.unwrap().unwrap_err().to_string(), "no");
+        assert!(held.is_end_stream() && held.frame().await.is_none());
+        // An error of the body itself stays what it is.
+        let mut held = Held::unread(body(vec![Err(fmt::Error.into())])).gated(Strict::default());
+        assert!(held.frame().await.unwrap().unwrap_err().is::<fmt::Error>());
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub use self::{
     authority::Authority,
     call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
     grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
-    hold::{Held, Hold, ReadWhole, Rebody, Whole},
+    hold::{Gate, Held, Hold, ReadWhole, Rebody, Whole},
     http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
     replay::{Buffered, KeptRequest, ReplayBody},
     respond::{RespondBody, RespondFuture, RespondLayer, Responding, error_response},

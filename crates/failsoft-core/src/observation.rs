@@ -181,6 +181,11 @@ const fn say(class: Class) -> (&'static str, &'static str, &'static str) {
         Class::Denied(Denier::Quarantine) => {
             ("REQUEST_QUARANTINED", "this request failed too often and is set aside", ELSEWHERE)
         }
+        Class::Denied(Denier::Rail) => (
+            "REQUEST_BLOCKED",
+            "this call breaks a rule and was not made",
+            "do not make it again as it was; change it as the message says, or go on without it",
+        ),
         Class::RateLimited => ("RATE_LIMITED", "too many calls in a short time", ELSEWHERE),
         Class::Timeout(_) => {
             ("TOOL_EXECUTION_TIMEOUT", "no answer came in time", "ask for less, or use another tool")

@@ -71,6 +71,7 @@ const fn code_of(class: Class) -> Code {
         Class::Timeout(_) => Code::DeadlineExceeded,
         Class::RateLimited | Class::Quota | Class::Denied(Denier::Budget) => Code::ResourceExhausted,
         Class::Denied(Denier::Loop) => Code::Aborted,
+        Class::Denied(Denier::Rail) => Code::PermissionDenied,
         Class::ContextLength | Class::Invalid => Code::InvalidArgument,
         Class::Refused => Code::FailedPrecondition,
         Class::Soft(_) => Code::DataLoss,

@@ -16,7 +16,7 @@ use std::{
 use failsoft_core::{Facts, Finding, Finish, Severity, SoftKind, ToolCall, json};
 use serde_json::Value;
 
-use crate::checks;
+use crate::{Asked, checks};
 
 /// One whole answer: its text, its tool calls, and why it ended. Cheap to clone.
 ///
@@ -29,6 +29,7 @@ pub struct Answer {
     finish: Option<Finish>,
     status: Option<u16>,
     source: Source,
+    asked: Option<Arc<Asked>>,
     parsed: OnceLock<Arc<Parsed>>,
 }
 
@@ -78,6 +79,19 @@ impl Answer {
     pub fn with_finish(mut self, finish: Finish) -> Self {
         self.finish = Some(finish);
         self
+    }
+
+    /// Adds what is known of the request that it answers.
+    #[must_use]
+    pub fn with_asked(mut self, asked: Option<Arc<Asked>>) -> Self {
+        self.asked = asked.or(self.asked);
+        self
+    }
+
+    /// What is known of the request that it answers. `None` where the layer was not told how to look at requests.
+    #[must_use]
+    pub fn asked(&self) -> Option<&Asked> {
+        self.asked.as_deref()
     }
 
     /// What a reader learnt, if it is enough to look at. `None` where it is not: then the body speaks for itself.
@@ -192,6 +206,11 @@ impl Answer {
         return self.source == Source::Compressed && self.text.is_none();
         #[cfg(not(feature = "http"))]
         false
+    }
+
+    /// Whether it is a body that is no text.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.is_binary()
     }
 
     fn is_binary(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -12,27 +13,64 @@ use failsoft_core::{
 };
 use http::{HeaderMap, header::CONTENT_TYPE, response::Parts};
 
-use crate::{Answer, Beyond, Bodies, Mode, Validator, events, mode::Step};
+use crate::{
+    Answer, Asked, Beyond, Bodies, Mode, StreamMode, Validator, events,
+    judge::{Judgement, Judging},
+    mode::Step,
+    streams::AtEnd,
+};
 
-/// A response whose body is being read.
+/// A response whose body is being read, or whose answer is being judged.
 pub struct Reading<B> {
-    /// Taken when the body is there.
+    /// Taken when it is done.
     parts: Option<Parts>,
-    whole: ReadWhole<B>,
+    asked: Option<Arc<Asked>>,
+    stage: Stage<B>,
+}
+
+enum Stage<B> {
+    Body { whole: ReadWhole<B>, is_stream: bool },
+    Judging { held: Option<Held<B>>, judging: Box<Judging> },
+}
+
+impl<B> Reading<B> {
+    fn body(
+        parts: Parts,
+        body: B,
+        is_stream: bool,
+        asked: Option<Arc<Asked>>,
+        validator: &Validator,
+    ) -> Self {
+        let whole = ReadWhole::new(body, validator.max_body);
+        Self { parts: Some(parts), asked, stage: Stage::Body { whole, is_stream } }
+    }
+}
+
+/// What was found in an answer.
+pub(crate) struct Found<'a> {
+    pub(crate) verdict: Verdict,
+    pub(crate) report: Report,
+    pub(crate) answer: &'a Answer,
 }
 
 impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
     type Out = Res::Out;
     type Reading = Reading<Res::Body>;
 
-    fn open(&self, response: Res, validator: &Validator) -> Step<Res::Out, Self::Reading> {
+    fn open(
+        &self,
+        response: Res,
+        asked: Option<Arc<Asked>>,
+        validator: &Arc<Validator>,
+    ) -> Step<Res::Out, Self::Reading> {
         let (parts, body) = response.open();
         // A failed response is the upstream's own word, which clients want to parse.
         if !class_of_status(parts.status).is_success() {
             return Step::Done(Ok(Res::close(parts, Held::unread(body))));
         }
         let insight = Insight::of(&parts.extensions);
-        if let Some(fault) = insight.and_then(|insight| refused(insight, &parts, validator)) {
+        let refused = insight.and_then(|insight| refusal(insight, parts.status.as_u16(), validator));
+        if let Some(fault) = refused {
             return Step::Done(Err(fault.into()));
         }
         if matches!(parts.status.as_u16(), 100..=199 | 204 | 205) {
@@ -43,48 +81,145 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
         // Of a stream that is still running, what is known is not the whole answer.
         let is_settled = insight.is_some_and(|insight| insight.verdict().is_some());
         match answer.filter(|_| !is_stream || is_settled) {
-            Some(answer) => Step::Done(
-                judged(parts, answer, validator).map(|parts| Res::close(parts, Held::unread(body))),
-            ),
-            None if is_stream => {
+            Some(answer) => {
+                let answer = answer.with_asked(asked.clone());
+                match judge(parts, Held::unread(body), &answer, validator) {
+                    Judged::Done(result) => Step::Done(result.map(|(parts, held)| Res::close(parts, held))),
+                    Judged::Slow { parts, held, judging } => {
+                        let stage = Stage::Judging { held: Some(held), judging };
+                        Step::Read(Reading { parts: Some(parts), asked, stage })
+                    }
+                }
+            }
+            None if !is_stream => Step::Read(Reading::body(parts, body, false, asked, validator)),
+            None if is_settled || validator.streams == StreamMode::Unread => {
                 events::unchecked(validator.name(), "stream");
                 Step::Done(Ok(Res::close(parts, Held::unread(body))))
             }
+            None if validator.streams == StreamMode::Hold => {
+                Step::Read(Reading::body(parts, body, true, asked, validator))
+            }
             None => {
-                Step::Read(Reading { parts: Some(parts), whole: ReadWhole::new(body, validator.max_body) })
+                let held = at_end(&parts, Held::unread(body), asked.as_ref(), validator);
+                Step::Done(Ok(Res::close(parts, held)))
             }
         }
     }
 
     fn poll_read(
         reading: &mut Self::Reading,
-        validator: &Validator,
+        validator: &Arc<Validator>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Res::Out, BoxError>> {
-        let whole = ready!(Pin::new(&mut reading.whole).poll(cx));
-        let Some(parts) = reading.parts.take() else { return Poll::Pending };
-        Poll::Ready(match whole {
-            Whole::Complete { bytes, trailers } => {
-                let answer = Answer::of_body(&bytes, is_encoded(&parts.headers));
-                judged(parts, answer, validator).map(|parts| Res::close(parts, Held::whole(bytes, trailers)))
+        let Reading { parts: slot, asked, stage } = reading;
+        if let Stage::Body { whole, is_stream } = stage {
+            let (is_stream, whole) = (*is_stream, ready!(Pin::new(whole).poll(cx)));
+            let Some(parts) = slot.take() else { return Poll::Pending };
+            let asked = asked.take();
+            match read(parts, whole, is_stream, asked, validator) {
+                Judged::Done(result) => {
+                    return Poll::Ready(result.map(|(parts, held)| Res::close(parts, held)));
+                }
+                Judged::Slow { parts, held, judging } => {
+                    *slot = Some(parts);
+                    *stage = Stage::Judging { held: Some(held), judging };
+                }
             }
-            Whole::TooLarge(held) => too_large(parts, validator).map(|parts| Res::close(parts, held)),
-            Whole::Failed { error, .. } => Err(cut(error, &parts, validator)),
-            _ => Err(cut("a body that ended in a way nobody knows".into(), &parts, validator)),
+        }
+        let Stage::Judging { held, judging } = stage else { return Poll::Pending };
+        let (verdict, report) = ready!(judging.poll(cx));
+        let (Some(mut parts), Some(held)) = (slot.take(), held.take()) else { return Poll::Pending };
+        let found = Found { verdict, report, answer: judging.answer() };
+        let insight = parts.extensions.get_or_insert_with(Insight::new);
+        Poll::Ready(match failed(insight, parts.status.as_u16(), found, validator) {
+            Some(fault) => Err(fault.into()),
+            None => Ok(Res::close(parts, held)),
         })
     }
 }
 
+/// What became of an answer: known, or waiting for a judge.
+enum Judged<B> {
+    Done(Result<(Parts, Held<B>), BoxError>),
+    Slow { parts: Parts, held: Held<B>, judging: Box<Judging> },
+}
+
+/// Looks at a body that was read.
+fn read<B>(
+    parts: Parts,
+    whole: Whole<B>,
+    is_stream: bool,
+    asked: Option<Arc<Asked>>,
+    validator: &Arc<Validator>,
+) -> Judged<B> {
+    match whole {
+        Whole::Complete { bytes, trailers } if is_stream => {
+            stream(parts, Held::whole(bytes, trailers), asked, validator)
+        }
+        Whole::Complete { bytes, trailers } => {
+            let answer = Answer::of_body(&bytes, is_encoded(&parts.headers)).with_asked(asked);
+            judge(parts, Held::whole(bytes, trailers), &answer, validator)
+        }
+        Whole::TooLarge(held) if is_stream && validator.beyond == Beyond::AtEnd => {
+            let held = at_end(&parts, held, asked.as_ref(), validator);
+            Judged::Done(Ok((parts, held)))
+        }
+        Whole::TooLarge(held) => Judged::Done(too_large(parts, validator).map(|parts| (parts, held))),
+        Whole::Failed { error, .. } => Judged::Done(Err(cut(error, &parts, validator))),
+        _ => {
+            let error = "a body that ended in a way nobody knows";
+            Judged::Done(Err(cut(error.into(), &parts, validator)))
+        }
+    }
+}
+
+/// Looks at a stream that was held to its end, by what its reader has made of it.
+fn stream<B>(
+    parts: Parts,
+    held: Held<B>,
+    asked: Option<Arc<Asked>>,
+    validator: &Arc<Validator>,
+) -> Judged<B> {
+    let insight = Insight::of(&parts.extensions);
+    let refused = insight.and_then(|insight| refusal(insight, parts.status.as_u16(), validator));
+    if let Some(fault) = refused {
+        return Judged::Done(Err(fault.into()));
+    }
+    let settled = insight.filter(|insight| insight.verdict().is_some());
+    match settled.and_then(|insight| insight.read(Answer::of_facts)) {
+        Some(answer) => judge(parts, held, &answer.with_asked(asked), validator),
+        None => {
+            events::unchecked(validator.name(), "stream");
+            Judged::Done(Ok((parts, held)))
+        }
+    }
+}
+
+/// A stream that is judged at its end, if a reader says by then what it was.
+fn at_end<B>(
+    parts: &Parts,
+    held: Held<B>,
+    asked: Option<&Arc<Asked>>,
+    validator: &Arc<Validator>,
+) -> Held<B> {
+    match AtEnd::of(parts, validator, asked) {
+        Some(gate) => held.gated(gate),
+        None => {
+            events::unchecked(validator.name(), "stream");
+            held
+        }
+    }
+}
+
 /// A reader inside found a failure although the status says success: nobody may take this for an answer.
-fn refused(insight: &Insight, parts: &Parts, validator: &Validator) -> Option<Fault> {
+pub(crate) fn refusal(insight: &Insight, status: u16, validator: &Validator) -> Option<Fault> {
     let (verdict, facts) = insight.learn(|facts| {
         let verdict = facts.verdict.filter(|verdict| !verdict.is_success())?;
         facts.inside_success = true;
         Some((verdict, facts.clone()))
     })?;
     events::judged(validator.name(), &verdict, &facts.report);
-    let fault =
-        validator.fault(verdict, facts.report.clone(), Some(parts.status.as_u16())).with_answer(&facts);
+    let fault = validator.fault(verdict, facts.report.clone(), Some(status)).with_answer(&facts);
     Some(if fault.message().is_some() { fault } else { fault.with_message("found inside a success") })
 }
 
@@ -106,13 +241,32 @@ fn is_stream(headers: &HeaderMap) -> bool {
         || grpc.is_some_and(|start| start.eq_ignore_ascii_case("application/grpc"))
 }
 
-/// Looks at an answer and says in the insight what was found.
-fn judged(mut parts: Parts, answer: Answer, validator: &Validator) -> Result<Parts, BoxError> {
+/// Looks at an answer, as far as that takes no time.
+fn judge<B>(mut parts: Parts, held: Held<B>, answer: &Answer, validator: &Arc<Validator>) -> Judged<B> {
     let status = parts.status.as_u16();
-    let answer = answer.with_status(status);
-    let (verdict, mut report) = validator.judge(&answer);
+    let answer = answer.clone().with_status(status);
+    match Judgement::begin(validator, &answer) {
+        Judgement::Slow(judging) => Judged::Slow { parts, held, judging },
+        Judgement::Done(verdict, report) => {
+            let insight = parts.extensions.get_or_insert_with(Insight::new);
+            let found = Found { verdict, report, answer: &answer };
+            Judged::Done(match failed(insight, status, found, validator) {
+                Some(fault) => Err(fault.into()),
+                None => Ok((parts, held)),
+            })
+        }
+    }
+}
+
+/// Says in the insight what was found, and makes a fault of what fails.
+pub(crate) fn failed(
+    insight: &Insight,
+    status: u16,
+    found: Found<'_>,
+    validator: &Validator,
+) -> Option<Fault> {
+    let Found { verdict, mut report, answer } = found;
     events::judged(validator.name(), &verdict, &report);
-    let insight = parts.extensions.get_or_insert_with(Insight::new);
     let earlier = insight.learn(|facts| {
         facts.verdict = Some(verdict);
         facts.inside_success = !verdict.is_success();
@@ -121,19 +275,19 @@ fn judged(mut parts: Parts, answer: Answer, validator: &Validator) -> Result<Par
         earlier
     });
     if verdict.is_success() {
-        return Ok(parts);
+        return None;
     }
     report.extend(earlier.findings().iter().cloned());
     let mut facts = insight.facts();
     answer.tell(&mut facts);
-    Err(validator.fault(verdict, report, Some(status)).with_answer(&facts).into())
+    Some(validator.fault(verdict, report, Some(status)).with_answer(&facts))
 }
 
 fn too_large(mut parts: Parts, validator: &Validator) -> Result<Parts, BoxError> {
     let message = format!("longer than {} bytes, and not looked at", validator.max_body);
     let finding = Finding::new(SoftKind::Malformed, "body.too_large", message);
     match validator.beyond {
-        Beyond::Pass => {
+        Beyond::Pass | Beyond::AtEnd => {
             events::unchecked(validator.name(), "too large");
             let insight = parts.extensions.get_or_insert_with(Insight::new);
             insight.learn(|facts| facts.report.push(finding.with_severity(Severity::Warning)));
@@ -164,6 +318,6 @@ fn cut(error: BoxError, parts: &Parts, validator: &Validator) -> BoxError {
 
 impl<B> fmt::Debug for Reading<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("whole", &self.whole).finish_non_exhaustive()
+        f.debug_struct("Reading").field("asked", &self.asked).finish_non_exhaustive()
     }
 }

@@ -9,8 +9,10 @@ use crate::checks::Pattern;
 #[cfg(feature = "schema")]
 use crate::checks::{Schema, SchemaOptions, ToolSchemas, schema::takes_none};
 use crate::{
-    Answer, Beyond, Bodies, Check, Complaint, Compressed, ValidateLayer, Validator, Values, check_fn,
+    Answer, Asked, Beyond, Bodies, Check, Complaint, Compressed, InspectFn, Judge, Rails, StreamMode, Unseen,
+    ValidateLayer, Validator, Values, check_fn,
     checks::{ErrorText, FinishReason, Json, Length, NotEmpty, Refusal, Require, ToolCalls},
+    judge::SlowCheck,
 };
 #[cfg(feature = "schema")]
 use serde_json::Value;
@@ -34,13 +36,17 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// | [`refusals`](Self::refusals), [`error_texts`](Self::error_texts) | text is not taken for either |
 /// | [`expected_length`](Self::expected_length) | none; if given, below 0.2 of it is cut short |
 /// | [`check`](Self::check), [`check_fn`](Self::check_fn) | none |
+/// | [`asked_fn`](Self::asked_fn), [`rails`](Self::rails) | requests are not looked at |
+/// | [`judge`](Self::judge) | none |
+/// | [`streams`](Self::streams) | [`StreamMode::Pass`] |
 /// | [`max_body`](Self::max_body) | 8 MiB |
 /// | [`beyond`](Self::beyond) | [`Beyond::Fail`] |
 /// | [`compressed`](Self::compressed) | [`Compressed::Pass`] |
 /// | [`hint`](Self::hint) | see [`Validator`] |
 #[must_use = "a builder does nothing until it is built"]
-pub struct ValidateBuilder<M = Bodies> {
+pub struct ValidateBuilder<M = Bodies, Q = Unseen> {
     mode: M,
+    inspect: Q,
     options: Options,
 }
 
@@ -61,6 +67,11 @@ struct Options {
     unwraps_fences: bool,
     refusals: bool,
     error_texts: bool,
+    streams: StreamMode,
+    rails: Option<Rails>,
+    #[cfg(all(feature = "http", feature = "schema"))]
+    offered_schemas: bool,
+    judges: Vec<Judge>,
     #[cfg(feature = "schema")]
     schemas: Schemas,
     #[cfg(feature = "regex")]
@@ -96,8 +107,8 @@ impl Schemas {
     }
 }
 
-impl<M> ValidateBuilder<M> {
-    pub(crate) fn new(mode: M) -> Self {
+impl<M, Q> ValidateBuilder<M, Q> {
+    pub(crate) fn new(mode: M, inspect: Q) -> Self {
         let options = Options {
             name: None,
             allow_empty: false,
@@ -114,17 +125,60 @@ impl<M> ValidateBuilder<M> {
             unwraps_fences: false,
             refusals: false,
             error_texts: false,
+            streams: StreamMode::default(),
+            rails: None,
+            #[cfg(all(feature = "http", feature = "schema"))]
+            offered_schemas: false,
+            judges: Vec::new(),
             #[cfg(feature = "schema")]
             schemas: Schemas::default(),
             #[cfg(feature = "regex")]
             patterns: Vec::new(),
         };
-        Self { mode, options }
+        Self { mode, inspect, options }
     }
 
     /// Looks at plain values through a function that makes an [`Answer`] of a response.
-    pub fn values<F>(self, extract: F) -> ValidateBuilder<Values<F>> {
-        ValidateBuilder { mode: Values::new(extract), options: self.options }
+    pub fn values<F>(self, extract: F) -> ValidateBuilder<Values<F>, Q> {
+        ValidateBuilder { mode: Values::new(extract), inspect: self.inspect, options: self.options }
+    }
+
+    /// Looks at requests through a function that says what is known of one: for [`rails`](Self::rails), and for checks that ask
+    /// [`Answer::asked`]. The service inside must be `Clone`, so that a call that is denied gives its readiness back.
+    pub fn asked_fn<Req, F: Fn(&Req) -> Asked>(self, inspect: F) -> ValidateBuilder<M, InspectFn<F>> {
+        ValidateBuilder { mode: self.mode, inspect: InspectFn::new(inspect), options: self.options }
+    }
+
+    /// Looks at chat requests, in any dialect, whose body lies in memory: the arguments of each tool call are checked against the schema that the
+    /// request itself has offered for the tool, and [`rails`](Self::rails) know which tools are offered. The service inside must be
+    /// `Clone`.
+    ///
+    /// Whoever sends the requests chooses those schemas. So only such are used that have at most 64 KiB, refer to nothing outside and not
+    /// to themselves, and are no larger than 4 096 values when all references are written out; calls of tools with others are not
+    /// checked, and an info `tool.schema_unusable` says so. 256 compiled ones are kept.
+    #[cfg(all(feature = "http", feature = "schema"))]
+    pub fn chat_requests(mut self) -> ValidateBuilder<M, crate::ChatRequests> {
+        self.options.offered_schemas = true;
+        ValidateBuilder { mode: self.mode, inspect: crate::ChatRequests::new(), options: self.options }
+    }
+
+    /// Rules on requests, and on the results of tools: [`Rails`]. They need to [know the request](Self::asked_fn).
+    pub fn rails(mut self, rails: Rails) -> Self {
+        self.options.rails = Some(rails);
+        self
+    }
+
+    /// A check that takes time, such as another model: [`Judge`]. Asked about answers that pass all others; of several, one
+    /// after the other.
+    pub fn judge(mut self, judge: Judge) -> Self {
+        self.options.judges.push(judge);
+        self
+    }
+
+    /// What becomes of streamed answers: [`StreamMode`].
+    pub const fn streams(mut self, mode: StreamMode) -> Self {
+        self.options.streams = mode;
+        self
     }
 
     /// The target's name, for faults and events. Not blank.
@@ -281,9 +335,9 @@ impl<M> ValidateBuilder<M> {
     /// # Errors
     ///
     /// Names the option with a value outside its range, or that contradicts another.
-    pub fn build(self) -> Result<ValidateLayer<M>, ConfigError> {
-        let Self { mode, options } = self;
-        Ok(ValidateLayer::new(mode, Arc::new(options.validator()?)))
+    pub fn build(self) -> Result<ValidateLayer<M, Q>, ConfigError> {
+        let Self { mode, inspect, options } = self;
+        Ok(ValidateLayer::new(mode, inspect, Arc::new(options.validator()?)))
     }
 }
 
@@ -316,6 +370,10 @@ impl Options {
         #[cfg(feature = "schema")]
         if !self.schemas.tools.is_empty() {
             checks.push(Arc::new(tool_schemas));
+        }
+        #[cfg(all(feature = "http", feature = "schema"))]
+        if self.offered_schemas {
+            checks.push(Arc::new(crate::offered::OfferedSchemas::new()));
         }
         if self.error_texts {
             checks.push(Arc::new(ErrorText));
@@ -352,6 +410,11 @@ impl Options {
             checks.push(Arc::new(length));
         }
         checks.extend(self.custom);
+        let mut slow: Vec<Arc<dyn SlowCheck>> = Vec::new();
+        for judge in self.judges {
+            judge.validate()?;
+            slow.push(Arc::new(judge));
+        }
         Ok(Validator {
             checks,
             hints: self.hints,
@@ -361,11 +424,14 @@ impl Options {
             beyond: self.beyond,
             compressed: self.compressed,
             unwraps_fences: self.unwraps_fences,
+            streams: self.streams,
+            rails: self.rails,
+            slow,
         })
     }
 }
 
-impl<M> fmt::Debug for ValidateBuilder<M> {
+impl<M, Q> fmt::Debug for ValidateBuilder<M, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateBuilder")
             .field("name", &self.options.name)

@@ -1,5 +1,6 @@
 //! What the layer tells `tracing`: the one place where its names are. Nothing of a request or an answer is in it.
 
+use crate::Rail;
 use failsoft_core::{Finding, Report, Verdict};
 
 /// The target of all events.
@@ -29,6 +30,18 @@ pub(crate) fn judged(upstream: Option<&str>, verdict: &Verdict, report: &Report)
             "an answer passed with findings"
         );
     }
+}
+
+/// A rail tripped: an event for those who watch over security, under a target of its own.
+pub(crate) fn tripped(upstream: Option<&str>, rail: Rail) {
+    tracing::warn!(
+        name: "failsoft_validate_rail_tripped",
+        target: "failsoft_security",
+        upstream,
+        rail = rail.as_str(),
+        severity = rail.severity(),
+        "a rail tripped"
+    );
 }
 
 /// An answer passed that was not looked at.

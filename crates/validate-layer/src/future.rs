@@ -10,7 +10,7 @@ use std::{
 use failsoft_core::BoxError;
 use pin_project_lite::pin_project;
 
-use crate::{Mode, Validator, mode::Step};
+use crate::{Asked, Mode, Validator, mode::Step};
 
 pin_project! {
     /// The future of a call through a [`Validate`](crate::Validate): the inner call, then the reading of its answer.
@@ -19,6 +19,7 @@ pin_project! {
         #[pin]
         state: State<F, R>,
         mode: M,
+        asked: Option<Arc<Asked>>,
         validator: Arc<Validator>,
     }
 }
@@ -28,12 +29,23 @@ pin_project! {
     enum State<F, R> {
         Calling { #[pin] future: F },
         Reading { reading: R },
+        // What the request broke, until it is told.
+        Denied { fault: Option<BoxError> },
     }
 }
 
 impl<F, M, R> ResponseFuture<F, M, R> {
-    pub(crate) const fn new(future: F, mode: M, validator: Arc<Validator>) -> Self {
-        Self { state: State::Calling { future }, mode, validator }
+    pub(crate) const fn new(
+        future: F,
+        asked: Option<Arc<Asked>>,
+        mode: M,
+        validator: Arc<Validator>,
+    ) -> Self {
+        Self { state: State::Calling { future }, mode, asked, validator }
+    }
+
+    pub(crate) const fn denied(fault: BoxError, mode: M, validator: Arc<Validator>) -> Self {
+        Self { state: State::Denied { fault: Some(fault) }, mode, asked: None, validator }
     }
 }
 
@@ -51,7 +63,7 @@ where
             match this.state.as_mut().project() {
                 StateProjected::Calling { future } => {
                     let response = ready!(future.poll(cx)).map_err(Into::into)?;
-                    match this.mode.open(response, this.validator) {
+                    match this.mode.open(response, this.asked.take(), this.validator) {
                         Step::Done(result) => return Poll::Ready(result),
                         // The inner future is gone before its body is read.
                         Step::Read(reading) => this.state.set(State::Reading { reading }),
@@ -59,6 +71,9 @@ where
                 }
                 StateProjected::Reading { reading } => {
                     return M::poll_read(reading, this.validator, cx);
+                }
+                StateProjected::Denied { fault } => {
+                    return fault.take().map_or(Poll::Pending, |fault| Poll::Ready(Err(fault)));
                 }
             }
         }

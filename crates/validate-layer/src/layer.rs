@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use crate::{Bodies, Validate, ValidateBuilder, Validator, Values};
+use crate::{Bodies, Unseen, Validate, ValidateBuilder, Validator, Values};
 
 /// Checks the answers of services.
 ///
 /// The checks live in this value; all services that it and its clones make share them.
 #[derive(Clone, Debug)]
-pub struct ValidateLayer<M = Bodies> {
+pub struct ValidateLayer<M = Bodies, Q = Unseen> {
     mode: M,
+    inspect: Q,
     validator: Arc<Validator>,
 }
 
@@ -19,7 +20,7 @@ impl ValidateLayer {
     /// Starts from the defaults: an answer is there, ended well, and its tool calls can be used. For
     /// `http::Response`, and `reqwest::Response` with the feature `reqwest-013`.
     pub fn builder() -> ValidateBuilder {
-        ValidateBuilder::new(Bodies::new())
+        ValidateBuilder::new(Bodies::new(), Unseen::new())
     }
 
     /// The same for plain values: the function makes an [`Answer`](crate::Answer) of a response. A value that passes
@@ -29,9 +30,9 @@ impl ValidateLayer {
     }
 }
 
-impl<M> ValidateLayer<M> {
-    pub(crate) const fn new(mode: M, validator: Arc<Validator>) -> Self {
-        Self { mode, validator }
+impl<M, Q> ValidateLayer<M, Q> {
+    pub(crate) const fn new(mode: M, inspect: Q, validator: Arc<Validator>) -> Self {
+        Self { mode, inspect, validator }
     }
 
     /// The checks, for use without a service.
@@ -40,10 +41,10 @@ impl<M> ValidateLayer<M> {
     }
 }
 
-impl<S, M: Clone> Layer<S> for ValidateLayer<M> {
-    type Service = Validate<S, M>;
+impl<S, M: Clone, Q: Clone> Layer<S> for ValidateLayer<M, Q> {
+    type Service = Validate<S, M, Q>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Validate::new(inner, self.mode.clone(), Arc::clone(&self.validator))
+        Validate::new(inner, self.mode.clone(), self.inspect.clone(), Arc::clone(&self.validator))
     }
 }

@@ -40,8 +40,12 @@
 //! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text |
 //! | a failure by its status, 1xx, 204, 205 | passes untouched, unread |
 //! | a stream (`text/event-stream`, NDJSON, JSON lines, gRPC) whose `Insight` has a good verdict and the answer: it was held to its end | that answer is checked; the body is not read |
-//! | another stream | passes unread |
+//! | a stream whose `Insight` is completed while it runs | as [`StreamMode`] says: judged at its end, where a failure is an error in the body (the default), or held and judged before anything is handed on |
+//! | a stream that nobody reads | passes unread |
 //! | a plain value | what the function given to [`ValidateLayer::values`] makes of it is checked |
+//!
+//! Requests are looked at where that is asked for: a call that breaks a [rail](rails) is not sent, and calls of tools are held to the
+//! schemas that the request has offered.
 //!
 //! What passes reaches the caller byte for byte, with the report (warnings, if any) and the verdict in its
 //! [`Insight`](failsoft_core::Insight). A body that fails while it is held gives its own error, where that says what it
@@ -54,6 +58,8 @@
 //! | put checks around a service | [`ValidateLayer`], [`ValidateBuilder`] |
 //! | use a check by itself | [`checks`], [`Check`] |
 //! | write a check | [`check_fn()`], [`Check`], [`Answer`] |
+//! | ask another model, or any service | [`judge`] |
+//! | forbid tools, and check their arguments before they are called | [`rails`] |
 //! | know what may be sent again | [`Validator`] |
 //!
 //! # Features
@@ -66,6 +72,7 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod answer;
+mod asked;
 #[cfg(feature = "http")]
 mod bodies;
 mod builder;
@@ -73,18 +80,29 @@ mod check;
 pub mod checks;
 mod events;
 mod future;
+pub mod judge;
 mod layer;
 mod mode;
+#[cfg(all(feature = "http", feature = "schema"))]
+mod offered;
+pub mod rails;
 mod service;
+#[cfg(feature = "http")]
+mod streams;
 mod validator;
 
+#[cfg(all(feature = "http", feature = "schema"))]
+pub use self::offered::{BodyText, ChatRequests, RequestText};
 pub use self::{
     answer::Answer,
+    asked::{Asked, Inspect, InspectFn, Unseen},
     builder::ValidateBuilder,
     check::{Check, CheckFn, Complaint, check_fn},
     future::ResponseFuture,
+    judge::{Judge, JudgeFailure},
     layer::ValidateLayer,
     mode::{Bodies, Mode, Values},
+    rails::{Rail, Rails},
     service::Validate,
-    validator::{Beyond, Compressed, Validator},
+    validator::{Beyond, Compressed, StreamMode, Validator},
 };

@@ -2,12 +2,16 @@
 
 use std::{
     fmt,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Facts};
+use failsoft_core::{BoxError, Facts, Report, Verdict};
 
-use crate::{Answer, Validator, events};
+use crate::{
+    Answer, Asked, Validator, events,
+    judge::{Judgement, Judging},
+};
 
 /// How an answer is got out of a response. [`Bodies`] and [`Values`] are the two there are.
 #[diagnostic::on_unimplemented(
@@ -25,12 +29,17 @@ pub trait Mode<Res>: sealed::Sealed {
     type Reading;
 
     #[doc(hidden)]
-    fn open(&self, response: Res, validator: &Validator) -> Step<Self::Out, Self::Reading>;
+    fn open(
+        &self,
+        response: Res,
+        asked: Option<Arc<Asked>>,
+        validator: &Arc<Validator>,
+    ) -> Step<Self::Out, Self::Reading>;
 
     #[doc(hidden)]
     fn poll_read(
         reading: &mut Self::Reading,
-        validator: &Validator,
+        validator: &Arc<Validator>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::Out, BoxError>>;
 }
@@ -78,29 +87,63 @@ impl<F> sealed::Sealed for Values<F> {}
 
 impl<Res, F: Fn(&Res) -> Answer> Mode<Res> for Values<F> {
     type Out = Res;
-    type Reading = std::convert::Infallible;
+    type Reading = Judged<Res>;
 
-    fn open(&self, response: Res, validator: &Validator) -> Step<Res, Self::Reading> {
-        let answer = (self.extract)(&response);
-        let (verdict, report) = validator.judge(&answer);
-        events::judged(validator.name(), &verdict, &report);
-        Step::Done(if verdict.is_success() {
-            Ok(response)
-        } else {
-            let mut facts = Facts::default();
-            facts.verdict = Some(verdict);
-            facts.report = report.clone();
-            answer.tell(&mut facts);
-            Err(validator.fault(verdict, report, None).with_answer(&facts).into())
-        })
+    fn open(
+        &self,
+        response: Res,
+        asked: Option<Arc<Asked>>,
+        validator: &Arc<Validator>,
+    ) -> Step<Res, Self::Reading> {
+        let answer = (self.extract)(&response).with_asked(asked);
+        match Judgement::begin(validator, &answer) {
+            Judgement::Done(verdict, report) => {
+                Step::Done(found(response, &answer, verdict, report, validator))
+            }
+            Judgement::Slow(judging) => Step::Read(Judged { response: Some(response), judging }),
+        }
     }
 
     fn poll_read(
         reading: &mut Self::Reading,
-        _: &Validator,
-        _: &mut Context<'_>,
+        validator: &Arc<Validator>,
+        cx: &mut Context<'_>,
     ) -> Poll<Result<Res, BoxError>> {
-        match *reading {}
+        let (verdict, report) = ready!(reading.judging.poll(cx));
+        let Some(response) = reading.response.take() else { return Poll::Pending };
+        Poll::Ready(found(response, reading.judging.answer(), verdict, report, validator))
+    }
+}
+
+/// A value that is being judged.
+#[doc(hidden)]
+pub struct Judged<Res> {
+    /// Taken when it is.
+    response: Option<Res>,
+    judging: Box<Judging>,
+}
+
+fn found<Res>(
+    response: Res,
+    answer: &Answer,
+    verdict: Verdict,
+    report: Report,
+    validator: &Validator,
+) -> Result<Res, BoxError> {
+    events::judged(validator.name(), &verdict, &report);
+    if verdict.is_success() {
+        return Ok(response);
+    }
+    let mut facts = Facts::default();
+    facts.verdict = Some(verdict);
+    facts.report = report.clone();
+    answer.tell(&mut facts);
+    Err(validator.fault(verdict, report, None).with_answer(&facts).into())
+}
+
+impl<Res> fmt::Debug for Judged<Res> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judged").field("judging", &self.judging).finish_non_exhaustive()
     }
 }
 

@@ -8,22 +8,23 @@ use std::{
 use failsoft_core::BoxError;
 use tower_service::Service;
 
-use crate::{Bodies, Mode, ResponseFuture, Validator};
+use crate::{Bodies, Inspect, Mode, ResponseFuture, Unseen, Validator};
 
 /// A service whose answers are checked; made by [`ValidateLayer`](crate::ValidateLayer).
 ///
 /// A wrong answer is an error: a [`Fault`](failsoft_core::Fault) with the verdict, the report, the target and the
 /// status. Errors of the inner service pass through as they are.
 #[derive(Clone, Debug)]
-pub struct Validate<S, M = Bodies> {
+pub struct Validate<S, M = Bodies, Q = Unseen> {
     inner: S,
     mode: M,
+    inspect: Q,
     validator: Arc<Validator>,
 }
 
-impl<S, M> Validate<S, M> {
-    pub(crate) const fn new(inner: S, mode: M, validator: Arc<Validator>) -> Self {
-        Self { inner, mode, validator }
+impl<S, M, Q> Validate<S, M, Q> {
+    pub(crate) const fn new(inner: S, mode: M, inspect: Q, validator: Arc<Validator>) -> Self {
+        Self { inner, mode, inspect, validator }
     }
 
     /// The inner service.
@@ -42,10 +43,11 @@ impl<S, M> Validate<S, M> {
     }
 }
 
-impl<S, M, Req> Service<Req> for Validate<S, M>
+impl<S, M, Q, Req> Service<Req> for Validate<S, M, Q>
 where
     S: Service<Req, Error: Into<BoxError>>,
     M: Mode<S::Response> + Clone,
+    Q: Inspect<S, Req>,
 {
     type Response = M::Out;
     type Error = BoxError;
@@ -56,8 +58,13 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
-        ResponseFuture::new(self.inner.call(request), self.mode.clone(), Arc::clone(&self.validator))
+        let asked = self.inspect.asked(&request).map(Arc::new);
+        if let Some(fault) = asked.as_deref().and_then(|asked| self.validator.denial(asked)) {
+            self.inspect.let_go(&mut self.inner);
+            return ResponseFuture::denied(fault.into(), self.mode.clone(), Arc::clone(&self.validator));
+        }
+        let future = self.inner.call(request);
+        ResponseFuture::new(future, asked, self.mode.clone(), Arc::clone(&self.validator))
     }
 }

@@ -2,9 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Class, Fault, Finding, Finish, Hint, Report, Severity, SoftKind, Verdict, json};
+use failsoft_core::{Blame, Class, Fault, Finding, Finish, Hint, Report, Severity, SoftKind, Verdict, json};
 
-use crate::{Answer, Check, checks};
+use crate::{
+    Answer, Asked, Check, Rail, Rails, checks, events,
+    judge::{JUDGE_FAILED, SlowCheck},
+    rails::EMPTY_MUTATION,
+};
 
 /// The checks of a [`ValidateLayer`](crate::ValidateLayer), and what their findings mean. Usable by itself, on an answer
 /// that came another way.
@@ -32,6 +36,7 @@ use crate::{Answer, Check, checks};
 /// | nothing but reasoning | `Modify` |
 /// | anything else: malformed, a missing field, against a schema, an unknown or leaked tool call, a custom finding | `Modify` |
 /// | a refusal, or stopped by a filter ([`Class::Refused`]) | `Fallback` |
+/// | nothing, from a tool that was to change something; a judge that failed | `Never` |
 /// | an HTML page where a raw body should be JSON ([`Class::Transient`]) | `Same` |
 ///
 /// [`hint`](crate::ValidateBuilder::hint) changes it for one kind.
@@ -44,6 +49,26 @@ pub struct Validator {
     pub(crate) beyond: Beyond,
     pub(crate) compressed: Compressed,
     pub(crate) unwraps_fences: bool,
+    pub(crate) streams: StreamMode,
+    pub(crate) rails: Option<Rails>,
+    pub(crate) slow: Vec<Arc<dyn SlowCheck>>,
+}
+
+/// What becomes of streamed answers: `text/event-stream`, NDJSON, JSON lines, gRPC and the like.
+///
+/// A stream is judged by what a reader inside, such as llm-layer, has made of it in the [`Insight`](failsoft_core::Insight). One that nobody has read passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamMode {
+    /// It passes as it comes, and is judged at its end. A failure is an error in the body in place of the piece that would have
+    /// ended it well, so nobody takes it for a whole answer; a circuit around counts it, and nothing is repeated.
+    #[default]
+    Pass,
+    /// It is held until its end, up to [`max_body`](crate::ValidateBuilder::max_body), and then judged: a failure is one of the call, and a
+    /// retry or a fallback around can act. The caller sees nothing before the end. What happens to a longer one says [`Beyond`].
+    Hold,
+    /// It passes unread. One that a reader inside has held to its end is judged all the same.
+    Unread,
 }
 
 /// What happens to a body that came compressed, so that nothing can look into it: decompress inside of this layer. Where JSON is
@@ -67,6 +92,9 @@ pub enum Beyond {
     Fail,
     /// It passes unchecked, with a warning `body.too_large` in its `Insight`.
     Pass,
+    /// A stream that was held passes from here on as it comes, and is judged at its end as in
+    /// [`StreamMode::Pass`](crate::StreamMode::Pass). Anything else passes as with [`Pass`](Self::Pass).
+    AtEnd,
 }
 
 impl Validator {
@@ -76,6 +104,10 @@ impl Validator {
         let mut report = Report::new();
         let unfenced = if self.unwraps_fences { answer.unfenced() } else { None };
         let answer = unfenced.as_ref().unwrap_or(answer);
+        if let Some(rails) = &self.rails {
+            rails.after(answer, &mut report);
+            report.findings().iter().filter_map(Rail::of).for_each(|rail| self.tripped(rail));
+        }
         let nothing = answer.tool_calls().is_empty() && answer.is_blank();
         let checks = if self.allow_empty && nothing { &self.checks[..1] } else { &self.checks[..] };
         for check in checks {
@@ -105,6 +137,24 @@ impl Validator {
         self.name.as_deref()
     }
 
+    /// Why a request is not sent.
+    pub(crate) fn denial(&self, asked: &Asked) -> Option<Fault> {
+        let report = self.rails.as_ref()?.before(asked);
+        let leading = report.leading()?;
+        let class = leading.class();
+        report.findings().iter().filter_map(Rail::of).for_each(|rail| self.tripped(rail));
+        Some(self.fault(Verdict::of(class), report, None))
+    }
+
+    fn tripped(&self, rail: Rail) {
+        events::tripped(self.name(), rail);
+    }
+
+    /// What is found, when all is found that there is.
+    pub(crate) fn conclude(&self, answer: &Answer, report: &mut Report) -> Verdict {
+        self.verdict(answer, report)
+    }
+
     fn verdict(&self, answer: &Answer, report: &Report) -> Verdict {
         let Some(leading) = report.leading().filter(|finding| finding.severity() == Severity::Error) else {
             return Verdict::SUCCESS;
@@ -115,6 +165,12 @@ impl Validator {
             return Verdict::of(Class::Transient);
         }
         match leading.kind() {
+            // A change may have been made, and must not be made twice.
+            Some(kind) if leading.code() == EMPTY_MUTATION => Verdict::soft(kind).with_hint(Hint::Never),
+            // It is not the target that failed.
+            Some(kind) if leading.code() == JUDGE_FAILED => {
+                Verdict::soft(kind).with_hint(Hint::Never).with_blame(Blame::Nobody)
+            }
             Some(kind) => Verdict::soft(kind).with_hint(self.hint_of(answer, leading, kind)),
             None => Verdict::of(leading.class()),
         }
@@ -165,6 +221,9 @@ impl fmt::Debug for Validator {
             .field("checks", &self.checks.len())
             .field("max_body", &self.max_body)
             .field("beyond", &self.beyond)
+            .field("streams", &self.streams)
+            .field("rails", &self.rails)
+            .field("judges", &self.slow.len())
             .finish_non_exhaustive()
     }
 }

@@ -209,11 +209,15 @@ impl ToolSchemas {
     }
 }
 
+impl ToolSchemas {
+    pub(crate) fn of(&self, call: &ToolCall) -> Option<Schema> {
+        self.tools.iter().rev().find(|(name, _)| *name == call.name).map(|(_, schema)| schema.clone())
+    }
+}
+
 impl Check for ToolSchemas {
     fn check(&self, answer: &Answer, report: &mut Report) {
-        check_calls(answer.tool_calls(), report, |call| {
-            self.tools.iter().rev().find(|(name, _)| *name == call.name).map(|(_, schema)| schema.clone())
-        });
+        check_calls(answer.tool_calls(), report, |call| self.of(call));
     }
 }
 

@@ -1,0 +1,313 @@
+//! [`ChatRequests`]: the tools that a chat request offers, each with the schema of its parameters.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use bytes::Bytes;
+use failsoft_core::{Evict, Finding, KeyMap, Report, Severity, SoftKind, ToolCall};
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+use crate::{
+    Answer, Asked, Check, Inspect,
+    asked::sealed::Sealed,
+    checks::{Schema, schema::check_calls},
+};
+
+/// At most so many offered tools are looked at.
+const MAX_TOOLS: usize = 1024;
+
+/// The longest schema of a request that is compiled, in bytes.
+const MAX_SCHEMA: usize = 64 * 1024;
+
+/// The most that a schema of a request may be when all its references are written out: whoever sends requests chooses it, and
+/// references to references double with each step.
+const MAX_NODES: usize = 4_096;
+
+/// The deepest that it may be.
+const MAX_DEPTH: usize = 64;
+
+/// So many compiled schemas are kept.
+const KEPT: usize = 256;
+
+/// Chat requests are looked at for the tools that they offer; see
+/// [`ValidateBuilder::chat_requests`](crate::ValidateBuilder::chat_requests).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChatRequests {
+    _private: (),
+}
+
+impl ChatRequests {
+    pub(crate) const fn new() -> Self {
+        Self { _private: () }
+    }
+}
+
+impl Sealed for ChatRequests {}
+
+impl<S: Clone, Req: RequestText> Inspect<S, Req> for ChatRequests {
+    fn asked(&self, request: &Req) -> Option<Asked> {
+        let bytes = request.bytes()?;
+        let mut asked = Asked::new().with_bytes(bytes.len());
+        let tools = std::str::from_utf8(&bytes).ok().and_then(tools_of);
+        for tool in tools.iter().flatten().take(MAX_TOOLS) {
+            asked = asked.with_offered(&*tool.name);
+        }
+        asked.tools = tools.map(Arc::from);
+        Some(asked)
+    }
+
+    fn let_go(&self, service: &mut S) {
+        *service = service.clone();
+    }
+}
+
+/// A request whose body lies in memory.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no request whose body lies in memory",
+    note = "`http::Request` with a body of `Bytes`, `String`, `Vec<u8>` or `&'static str` is one, and `reqwest::Request` with the \
+            feature `reqwest-013`; implement `BodyText` for a body of your own"
+)]
+pub trait RequestText {
+    /// The body, where it lies in memory.
+    fn bytes(&self) -> Option<Cow<'_, [u8]>>;
+}
+
+/// A body of a request that lies in memory.
+pub trait BodyText {
+    /// The whole body; `None` where it does not lie in memory after all.
+    fn bytes(&self) -> Option<Cow<'_, [u8]>>;
+}
+
+impl<B: BodyText> RequestText for http::Request<B> {
+    fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        self.body().bytes()
+    }
+}
+
+#[cfg(feature = "reqwest-013")]
+impl RequestText for reqwest::Request {
+    fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        self.body()?.as_bytes().map(Cow::Borrowed)
+    }
+}
+
+#[cfg(feature = "reqwest-013")]
+impl BodyText for reqwest::Body {
+    fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        self.as_bytes().map(Cow::Borrowed)
+    }
+}
+
+macro_rules! in_memory {
+    ($($body:ty),+) => {$(
+        impl BodyText for $body {
+            fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+                Some(Cow::Borrowed(self.as_ref()))
+            }
+        }
+    )+};
+}
+
+in_memory!(Bytes, String, Vec<u8>, &'static str);
+
+/// A tool that a request offers.
+pub(crate) struct Offered {
+    name: Box<str>,
+    /// Its schema as a text, by which the compiled one is found.
+    schema: Option<Arc<str>>,
+}
+
+/// The places where a dialect has its tools. A body that has one of them twice is not read: which counts, nobody knows.
+#[derive(Deserialize)]
+struct Top<'a> {
+    #[serde(borrow, default)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    functions: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "toolConfig")]
+    tool_config: Option<&'a RawValue>,
+}
+
+/// The tools of a request in any of the dialects, which have no name for two things.
+fn tools_of(body: &str) -> Option<Vec<Offered>> {
+    let top: Top<'_> = body.trim_start().starts_with('{').then(|| serde_json::from_str(body).ok())??;
+    let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    let mut offered = Vec::new();
+    let bedrock = top.tool_config.and_then(value).map(|mut config| config["tools"].take());
+    for list in top.tools.and_then(value).into_iter().chain(bedrock) {
+        list.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
+    }
+    if let Some(Value::Array(functions)) = top.functions.and_then(value) {
+        functions.iter().for_each(|function| offered.extend(tool(function, "parameters")));
+    }
+    Some(offered)
+}
+
+fn add(element: &Value, offered: &mut Vec<Offered>) {
+    let declared = element.get("functionDeclarations").or_else(|| element.get("function_declarations"));
+    if let Some(function) = element.get("function") {
+        // OpenAI's chat completions, Ollama.
+        offered.extend(tool(function, "parameters"));
+    } else if let Some(Value::Array(declared)) = declared {
+        // Gemini: JSON Schema, or its own kind of it.
+        for function in declared {
+            if function.get("parametersJsonSchema").is_some() {
+                offered.extend(tool(function, "parametersJsonSchema"));
+            } else {
+                let mut function = function.clone();
+                function.get_mut("parameters").into_iter().for_each(|schema| from_gemini(schema, 0));
+                offered.extend(tool(&function, "parameters"));
+            }
+        }
+    } else if let Some(spec) = element.get("toolSpec") {
+        // Bedrock.
+        let schema = spec.pointer("/inputSchema/json").map(Value::to_string);
+        let name = spec.get("name").and_then(Value::as_str);
+        offered.extend(name.map(|name| Offered { name: name.into(), schema: schema.map(Arc::from) }));
+    } else if element.get("input_schema").is_some() {
+        // Anthropic.
+        offered.extend(tool(element, "input_schema"));
+    } else {
+        // OpenAI's responses.
+        offered.extend(tool(element, "parameters"));
+    }
+}
+
+fn tool(function: &Value, schema: &str) -> Option<Offered> {
+    let name = function.get("name")?.as_str()?.into();
+    let schema = function.get(schema).filter(|schema| !schema.is_null()).map(Value::to_string);
+    Some(Offered { name, schema: schema.map(Arc::from) })
+}
+
+/// Gemini writes types in capitals, and has a field for what may be null.
+fn from_gemini(schema: &mut Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(|schema| from_gemini(schema, depth + 1)),
+        Value::Object(fields) => {
+            let nullable = fields.get("nullable") == Some(&Value::Bool(true));
+            if let Some(Value::String(kind)) = fields.get("type") {
+                let kind = Value::from(kind.to_ascii_lowercase());
+                let kind = if nullable { Value::from(vec![kind, "null".into()]) } else { kind };
+                fields.insert("type".into(), kind);
+            }
+            for (key, inside) in fields.iter_mut().filter(|(key, _)| is_schema_place(key)) {
+                match inside {
+                    // Fields may be called `type` too.
+                    Value::Object(properties) if key == "properties" => {
+                        properties.values_mut().for_each(|schema| from_gemini(schema, depth + 1));
+                    }
+                    _ => from_gemini(inside, depth + 1),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_schema_place(key: &str) -> bool {
+    matches!(key, "properties" | "items" | "anyOf" | "prefixItems" | "additionalProperties")
+}
+
+/// Arguments against the schemas that the request itself has offered.
+pub(crate) struct OfferedSchemas {
+    compiled: KeyMap<Arc<str>, Compiled>,
+}
+
+/// `None` is a schema that cannot be used.
+struct Compiled(Option<Schema>);
+
+impl Evict for Compiled {
+    fn may_go(&self) -> bool {
+        true
+    }
+}
+
+impl OfferedSchemas {
+    pub(crate) fn new() -> Self {
+        Self { compiled: KeyMap::sharing(KEPT, Compiled(None)) }
+    }
+
+    fn schema_of(&self, call: &ToolCall, tools: &[Offered]) -> Found {
+        let tool = tools.iter().find(|tool| tool.name == call.name);
+        let Some(text) = tool.and_then(|tool| tool.schema.as_ref()) else { return Found::None };
+        let compiled = self.compiled.get_or_insert_with(Arc::clone(text), || Compiled(compile(text)));
+        match compiled.ok().and_then(|compiled| compiled.0.clone()) {
+            Some(schema) => Found::Schema(schema),
+            None => Found::Unusable,
+        }
+    }
+}
+
+enum Found {
+    None,
+    Schema(Schema),
+    Unusable,
+}
+
+impl Check for OfferedSchemas {
+    fn check(&self, answer: &Answer, report: &mut Report) {
+        let Some(tools) = answer.asked().and_then(|asked| asked.tools.as_deref()) else { return };
+        let mut unusable = None;
+        check_calls(answer.tool_calls(), report, |call| match self.schema_of(call, tools) {
+            Found::Schema(schema) => Some(schema),
+            Found::None => None,
+            Found::Unusable => {
+                unusable.get_or_insert_with(|| call.name.clone());
+                None
+            }
+        });
+        if let Some(name) = unusable {
+            let message =
+                format!("the schema of `{name:.64}` cannot be used, and its arguments are not checked");
+            let finding = Finding::new(SoftKind::ToolCall, "tool.schema_unusable", message);
+            report.push(finding.with_severity(Severity::Info));
+        }
+    }
+}
+
+fn compile(text: &str) -> Option<Schema> {
+    if text.len() > MAX_SCHEMA {
+        return None;
+    }
+    let schema = serde_json::from_str(text).ok()?;
+    let mut left = MAX_NODES;
+    is_bounded(&schema, &schema, 0, &mut left).then(|| Schema::new(&schema).ok())?
+}
+
+/// Whether a schema is small also where all its references are written out, so that it refers to itself nowhere.
+fn is_bounded(node: &Value, root: &Value, depth: usize, left: &mut usize) -> bool {
+    if depth > MAX_DEPTH || *left == 0 {
+        return false;
+    }
+    *left -= 1;
+    match node {
+        Value::Array(all) => all.iter().all(|node| is_bounded(node, root, depth + 1, left)),
+        Value::Object(fields) => {
+            // What cannot be followed here can be anything.
+            let strange = ["$dynamicRef", "$recursiveRef", "$id", "id", "$anchor", "$dynamicAnchor"];
+            if strange.iter().any(|key| fields.get(*key).is_some_and(Value::is_string)) {
+                return false;
+            }
+            let target = fields.get("$ref").and_then(Value::as_str);
+            target.is_none_or(|target| {
+                let inside = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+                inside.is_some_and(|inside| is_bounded(inside, root, depth + 1, left))
+            }) && schemas_in(fields).all(|node| is_bounded(node, root, depth + 1, left))
+        }
+        _ => true,
+    }
+}
+
+/// The parts of a schema that apply where they stand; definitions do where something refers to them.
+fn schemas_in(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    fields.iter().filter(|(key, _)| !matches!(&***key, "$defs" | "definitions")).map(|(_, value)| value)
+}
+
+impl fmt::Debug for Offered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Offered").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,289 @@
+//! Requests that are not sent, and results of tools that are none.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use failsoft_core::{BoxError, Class, Denier, Fault, FaultDetails, Hint, Observation, SoftKind, ToolCall};
+use tower::{Layer as _, Service, ServiceExt as _, limit::ConcurrencyLimit, service_fn};
+use validate_layer::{Answer, Asked, InspectFn, Rail, Rails, ValidateBuilder, ValidateLayer, Values};
+
+type Tools = ValidateBuilder<Values<fn(&String) -> Answer>, InspectFn<fn(&ToolCall) -> Asked>>;
+
+fn builder(rails: Rails) -> Tools {
+    let answer: fn(&String) -> Answer = |result| Answer::new(result.as_str());
+    let asked: fn(&ToolCall) -> Asked = |call| Asked::new().with_bytes(100).with_call(call.clone());
+    ValidateLayer::values(answer).asked_fn(asked).rails(rails)
+}
+
+/// What becomes of a call of a tool that answers with this, and how often the tool was called.
+async fn call(builder: Tools, call: ToolCall, result: &'static str) -> (Result<String, BoxError>, usize) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let tool = service_fn(move |_: ToolCall| {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Ok::<_, Infallible>(result.to_owned()))
+    });
+    let outcome = builder.build().unwrap().layer(tool).oneshot(call).await;
+    (outcome, calls.load(Ordering::SeqCst))
+}
+
+fn fault(err: &BoxError) -> &FaultDetails {
+    Fault::find(&**err).expect("a fault")
+}
+
+fn code(err: &BoxError) -> &'static str {
+    fault(err).report().unwrap().leading().unwrap().code()
+}
+
+#[tokio::test]
+async fn what_breaks_a_rule_is_not_sent_and_is_a_denial_of_ours() {
+    let rails = || Rails::new().forbid(["rm"]).max_arguments(20);
+    for (arguments, name, wanted) in [
+        ("{}", "rm", "rail.forbidden_tool"),
+        ("{\"path\": \"/a/very/long/one\"}", "ls", "rail.request_size"),
+        ("{\"path\": ", "ls", "rail.arguments"),
+        ("[]", "ls", "rail.arguments"),
+    ] {
+        let (outcome, calls) =
+            call(builder(rails()).name("shell"), ToolCall::new(name, arguments), "x").await;
+        let err = outcome.unwrap_err();
+        assert_eq!((fault(&err).class(), code(&err)), (Class::Denied(Denier::Rail), wanted));
+        assert_eq!((calls, fault(&err).target()), (0, Some("shell")));
+        assert!(fault(&err).verdict().is_unsent());
+        assert_eq!(fault(&err).verdict().hint(), Hint::Never);
+        assert_eq!(fault(&err).status_code(), 403);
+    }
+    for arguments in ["{}", "", "{\"path\": \"/a\"}"] {
+        let (outcome, calls) = call(builder(rails()), ToolCall::new("ls", arguments), "x").await;
+        assert_eq!((outcome.unwrap(), calls), ("x".to_owned(), 1));
+    }
+    let (outcome, _) = call(builder(Rails::new().allow_only(["ls"])), ToolCall::new("cat", "{}"), "x").await;
+    assert_eq!(code(&outcome.unwrap_err()), "rail.forbidden_tool");
+    let (outcome, _) = call(builder(Rails::new().max_request(99)), ToolCall::new("ls", "{}"), "x").await;
+    assert_eq!(code(&outcome.unwrap_err()), "rail.request_size");
+}
+
+#[tokio::test]
+async fn a_model_is_told_which_rule_it_broke() {
+    let (outcome, _) = call(builder(Rails::new().forbid(["rm"])), ToolCall::new("rm", "{}"), "x").await;
+    let observation = Observation::of_error(&outcome.unwrap_err());
+    assert_eq!(observation.code(), "REQUEST_BLOCKED");
+    assert!(observation.message().contains("the tool `rm` is not allowed"), "{}", observation.message());
+}
+
+#[cfg(feature = "schema")]
+#[tokio::test]
+async fn arguments_must_fit_the_schema_before_the_tool_sees_them() {
+    use validate_layer::checks::Schema;
+    let schema = serde_json::json!({"required": ["id"], "properties": {"id": {"type": "integer"}}});
+    let rails = || Rails::new().tool("pay", Schema::new(&schema).unwrap());
+    let (outcome, calls) = call(builder(rails()), ToolCall::new("pay", r#"{"id": "7"}"#), "x").await;
+    let err = outcome.unwrap_err();
+    assert_eq!((code(&err), calls), ("rail.arguments", 0));
+    let path = fault(&err).report().unwrap().leading().unwrap().path().map(ToOwned::to_owned);
+    assert_eq!(path.as_deref(), Some("/tool_calls/0/arguments/id"));
+    let (outcome, calls) = call(builder(rails()), ToolCall::new("pay", ""), "x").await;
+    assert_eq!((code(&outcome.unwrap_err()), calls), ("rail.arguments", 0));
+    assert_eq!(call(builder(rails()), ToolCall::new("pay", r#"{"id": 7}"#), "x").await.1, 1);
+}
+
+#[tokio::test]
+async fn v_d9_a_change_that_answers_with_nothing_is_a_failure_that_is_not_repeated() {
+    let rails = || Rails::new().mutations(["write"]);
+    for nothing in ["", " \n", "null", "{}", "[ ]", "\"\"", "{\n}"] {
+        let (outcome, _) = call(builder(rails()).allow_empty(), ToolCall::new("write", "{}"), nothing).await;
+        let err = outcome.unwrap_err();
+        assert_eq!(code(&err), "rail.empty_mutation", "{nothing:?}");
+        let verdict = fault(&err).verdict();
+        assert_eq!((verdict.class(), verdict.hint()), (Class::Soft(SoftKind::Empty), Hint::Never));
+        // Of one that only reads, nothing may be right.
+        call(builder(rails()).allow_empty(), ToolCall::new("read", "{}"), nothing).await.0.unwrap();
+    }
+    for something in ["ok", "{\"written\": 0}", "[0]", "false"] {
+        call(builder(rails()), ToolCall::new("write", "{}"), something).await.0.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_calls_a_forbidden_tool_fails_before_anybody_makes_the_call() {
+    let answer: fn(&String) -> Answer =
+        |name| Answer::without_text().with_tool_calls([ToolCall::new(name.as_str(), "{}")]);
+    let layer = ValidateLayer::values(answer).rails(Rails::new().forbid(["rm"])).build().unwrap();
+    let model = service_fn(|name: &'static str| std::future::ready(Ok::<_, Infallible>(name.to_owned())));
+    let service = layer.layer(model);
+    service.clone().oneshot("ls").await.unwrap();
+    let err = service.oneshot("rm").await.unwrap_err();
+    assert_eq!(
+        (fault(&err).class(), code(&err)),
+        (Class::Soft(SoftKind::UnknownTool), "rail.forbidden_tool")
+    );
+}
+
+#[tokio::test]
+async fn a_denied_call_gives_its_readiness_back() {
+    let tool = service_fn(|_: ToolCall| std::future::ready(Ok::<_, Infallible>("x".to_owned())));
+    let layer = builder(Rails::new().forbid(["rm"])).build().unwrap();
+    let mut one = layer.layer(ConcurrencyLimit::new(tool, 1));
+    let mut other = one.clone();
+    let denied = one.ready().await.unwrap().call(ToolCall::new("rm", "{}"));
+    assert!(denied.await.is_err());
+    // It still stands there with `one` in hand.
+    let mut ready = tokio_test::task::spawn(other.ready());
+    assert!(ready.poll().is_ready());
+    drop(ready);
+    other.call(ToolCall::new("ls", "{}")).await.unwrap();
+    drop(one);
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Seen {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!(" {}={value:?}", field.name()));
+            }
+        }
+        let meta = event.metadata();
+        let mut fields = Fields(format!("{} {} {}", meta.level(), meta.target(), meta.name()));
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_tripped_rail_is_an_event_of_its_own_with_its_severity_and_nothing_of_the_request() {
+    let seen = Seen::default();
+    let guard = tracing::subscriber::set_default(seen.clone());
+    let secret = ToolCall::new("rm", "{\"path\": \"/secret\"}");
+    let _ = call(builder(Rails::new().forbid(["rm"])).name("shell"), secret, "x").await;
+    let _ = call(builder(Rails::new().mutations(["w"])).name("disk"), ToolCall::new("w", "{}"), "").await;
+    drop(guard);
+    let seen = seen.0.lock().unwrap();
+    let tripped: Vec<_> = seen.iter().filter(|event| event.contains("failsoft_security")).collect();
+    assert_eq!(tripped.len(), 2, "{seen:?}");
+    assert!(
+        tripped[0].starts_with("WARN failsoft_security failsoft_validate_rail_tripped"),
+        "{}",
+        tripped[0]
+    );
+    assert!(tripped[0].contains("upstream=\"shell\" rail=\"forbidden_tool\" severity=\"critical\""));
+    assert!(tripped[1].contains("rail=\"empty_mutation\" severity=\"high\""));
+    assert!(!seen.iter().any(|event| event.contains("secret")));
+    assert_eq!(Rail::Arguments.to_string(), "arguments");
+}
+
+#[cfg(feature = "schema")]
+mod offered {
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Judges a call with these arguments by the schema that a request has offered in its dialect.
+    async fn answer(request: &Value, arguments: &'static str) -> Result<Vec<String>, BoxError> {
+        let layer = ValidateLayer::builder().chat_requests().build().unwrap();
+        let model = service_fn(move |_: Request<String>| {
+            let insight = failsoft_core::Insight::new();
+            insight.learn(|facts| facts.tool_calls = vec![ToolCall::new("pay", arguments)]);
+            let mut response = Response::new(Full::<Bytes>::from("{}"));
+            response.extensions_mut().insert(insight);
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let response = layer.layer(model).oneshot(Request::new(request.to_string())).await?;
+        let report = failsoft_core::Insight::of(response.extensions()).unwrap().facts().report;
+        Ok(report.findings().iter().map(|finding| finding.code().to_owned()).collect())
+    }
+
+    fn dialects(schema: &Value) -> [Value; 7] {
+        let function = json!({"name": "pay", "parameters": schema});
+        [
+            json!({"messages": [], "tools": [{"type": "function", "function": function}]}),
+            json!({"messages": [], "functions": [function]}),
+            json!({"input": "?", "tools": [{"type": "function", "name": "pay", "parameters": schema}]}),
+            json!({"messages": [], "tools": [{"name": "pay", "input_schema": schema}]}),
+            json!({"contents": [], "tools": [{"functionDeclarations": [{"name": "pay", "parametersJsonSchema": schema}]}]}),
+            json!({"messages": [], "toolConfig": {"tools": [{"toolSpec": {"name": "pay", "inputSchema": {"json": schema}}}]}}),
+            json!({"contents": [], "tools": [{"function_declarations": [function]}]}),
+        ]
+    }
+
+    #[tokio::test]
+    async fn the_schemas_that_a_request_offers_hold_for_the_calls_in_its_answer() {
+        let schema =
+            json!({"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}});
+        for request in dialects(&schema) {
+            assert_eq!(answer(&request, r#"{"sum": 7}"#).await.unwrap(), Vec::<String>::new());
+            let err = answer(&request, r#"{"sum": "7"}"#).await.unwrap_err();
+            let leading = fault(&err).report().unwrap().leading().unwrap();
+            assert_eq!(
+                (leading.code(), leading.path()),
+                ("tool.schema", Some("/tool_calls/0/arguments/sum"))
+            );
+        }
+        let gemini = json!({"contents": [], "tools": [{"functionDeclarations": [{"name": "pay", "parameters":
+            {"type": "OBJECT", "properties": {"sum": {"type": "INTEGER", "nullable": true}, "type": {"type": "STRING"}}}}]}]});
+        answer(&gemini, r#"{"sum": null, "type": "x"}"#).await.unwrap();
+        assert!(answer(&gemini, r#"{"sum": 1, "type": 2}"#).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_schema_that_could_do_harm_is_not_used_and_the_report_says_so() {
+        let mut doubling = serde_json::Map::new();
+        for i in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
+            doubling.insert(format!("d{i}"), json!({"anyOf": [next, next]}));
+        }
+        doubling.insert("d40".into(), json!({"type": "string"}));
+        for schema in [
+            json!({"$defs": doubling, "$ref": "#/$defs/d0"}),
+            json!({"properties": {"sum": {"$ref": "#"}}}),
+            json!({"$ref": "https://evil.example/schema"}),
+            json!({"$id": "https://evil.example/", "$ref": "x"}),
+            json!({"type": "what"}),
+            json!({"description": "x".repeat(70_000)}),
+        ] {
+            let request = &dialects(&schema)[0];
+            assert_eq!(
+                answer(request, r#"{"sum": 7}"#).await.unwrap(),
+                ["tool.schema_unusable"],
+                "{schema:.80}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn rails_know_the_tools_that_a_chat_request_offers() {
+        let rails = Rails::new().forbid(["pay"]).max_request(1_000);
+        let layer = ValidateLayer::builder().chat_requests().rails(rails).build().unwrap();
+        let service = layer.layer(service_fn(|_: Request<String>| {
+            std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))))
+        }));
+        let request = |body: String| service.clone().oneshot(Request::new(body));
+        let err = request(dialects(&json!({}))[0].to_string()).await.err().unwrap();
+        assert_eq!((fault(&err).class(), code(&err)), (Class::Denied(Denier::Rail), "rail.forbidden_tool"));
+        let err = request("x".repeat(1_001)).await.err().unwrap();
+        assert_eq!(code(&err), "rail.request_size");
+        request("no chat".into()).await.unwrap();
+    }
+}
