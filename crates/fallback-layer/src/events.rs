@@ -87,3 +87,14 @@ pub(crate) fn checked(route: &str, verdict: Option<Verdict>, now: Condition) {
         "failsoft_fallback_checked"
     );
 }
+
+/// A stream broke off after its first content, and another route's follows.
+#[cfg(feature = "http")]
+pub(crate) fn restarted(route: Option<&str>, verdict: Verdict) {
+    tracing::warn!(
+        name: "failsoft_fallback_restarted",
+        route = route.unwrap_or(ROUTE),
+        class = verdict.class().as_str(),
+        "failsoft_fallback_restarted"
+    );
+}

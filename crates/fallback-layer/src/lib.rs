@@ -30,6 +30,7 @@
 //! | set it up, with all defaults | [`Builder`] |
 //! | describe a route: name, health, credential, window, cost | [`Route`] |
 //! | change requests and answers for a route | [`adapt`] |
+//! | go on with another route when a stream breaks off, and say so | `restart` (feature `http`) |
 //! | ask routes now and then whether they work | [`check`] |
 //! | build a route for each request | [`Route::by_request`] |
 //! | start the next route beside one that is slow | [`Builder::slow_start`] |
@@ -98,6 +99,8 @@ mod layer;
 pub mod metrics;
 pub mod order;
 mod plan;
+#[cfg(feature = "http")]
+pub mod restart;
 pub mod route;
 mod service;
 pub mod table;
