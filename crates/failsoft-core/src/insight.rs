@@ -44,6 +44,8 @@ pub struct Facts {
     pub text: Option<Arc<str>>,
     /// The tool calls in it.
     pub tool_calls: Vec<ToolCall>,
+    /// The other answers, where several were asked for: `text`, `tool_calls` and `finish` are those of the first.
+    pub alternatives: Vec<Alternative>,
     /// How many bytes of text, reasoning and tool calls came so far: what an estimate is made of where the provider
     /// says nothing about usage, or the caller hangs up before it does.
     pub output_bytes: u64,
@@ -63,10 +65,12 @@ impl Facts {
     /// copied.
     #[must_use]
     pub fn within(&self, max: usize) -> Self {
-        let text = self.text.as_ref().map_or(0, |text| text.len());
-        let calls = self
-            .tool_calls
-            .iter()
+        let others = self.alternatives.iter();
+        let texts = others.clone().map(|other| &other.text).chain([&self.text]).flatten();
+        let text = texts.fold(0_usize, |sum, text| sum.saturating_add(text.len()));
+        let calls = others
+            .flat_map(|other| &other.tool_calls)
+            .chain(&self.tool_calls)
             .map(|call| call.id.as_ref().map_or(0, |id| id.len()) + call.name.len() + call.arguments.len());
         if calls.fold(text, usize::saturating_add) <= max {
             return self.clone();
@@ -74,10 +78,31 @@ impl Facts {
         Self {
             text: None,
             tool_calls: Vec::new(),
+            alternatives: Vec::new(),
             report: self.report.clone(),
             finish: self.finish.clone(),
             ..*self
         }
+    }
+}
+
+/// One of several answers to one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Alternative {
+    /// The text that the caller can see.
+    pub text: Option<Arc<str>>,
+    /// The tool calls in it.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why the target stopped.
+    pub finish: Option<Finish>,
+}
+
+impl Alternative {
+    /// An answer of this text, these calls, and this end.
+    #[must_use]
+    pub const fn new(text: Option<Arc<str>>, tool_calls: Vec<ToolCall>, finish: Option<Finish>) -> Self {
+        Self { text, tool_calls, finish }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One of the choices of a chat completion, whole or put together from a stream, and what is wrong with it.
 
-use failsoft_core::{Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Verdict, json};
+use failsoft_core::{Alternative, Class, Facts, Finding, Finish, Hint, Severity, SoftKind, Verdict, json};
 use http::HeaderMap;
 
 use crate::{
@@ -14,6 +14,9 @@ use crate::{
     tools::Calls,
     whole::fail,
 };
+
+/// At most so many answers beside the first are handed on: no provider gives more to one request.
+const MAX_ALTERNATIVES: usize = 127;
 
 /// One of the answers, of which there is usually one.
 pub(crate) struct Choice<'a> {
@@ -57,15 +60,18 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Writes down what it is made of. Text, tool calls and finish reason are those of the first one.
+    /// Writes down what it is made of: the first one as the answer, the others beside it.
     pub(crate) fn tell(self, is_first: bool, facts: &mut Facts) {
         let arguments = self.calls.calls.iter().map(|call| call.name.len() + call.arguments.len());
         let bytes = arguments.fold(self.content.bytes, |sum, bytes| sum.saturating_add(bytes as u64));
         facts.output_bytes = facts.output_bytes.saturating_add(bytes);
+        let text = (!self.content.text.is_empty()).then(|| self.content.text.into());
         if is_first {
-            facts.text = (!self.content.text.is_empty()).then(|| self.content.text.into());
+            facts.text = text;
             facts.tool_calls = self.calls.calls;
             facts.finish = self.finish;
+        } else if facts.alternatives.len() < MAX_ALTERNATIVES {
+            facts.alternatives.push(Alternative::new(text, self.calls.calls, self.finish));
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use failsoft_core::{Facts, Finding, Finish, Severity, SoftKind, ToolCall, json};
+use failsoft_core::{Alternative, Facts, Finding, Finish, Severity, SoftKind, ToolCall, json};
 use serde_json::Value;
 
 use crate::{Asked, checks};
@@ -30,6 +30,7 @@ pub struct Answer {
     status: Option<u16>,
     source: Source,
     asked: Option<Arc<Asked>>,
+    alternatives: Vec<Self>,
     parsed: OnceLock<Arc<Parsed>>,
 }
 
@@ -84,6 +85,8 @@ impl Answer {
     /// Adds what is known of the request that it answers.
     #[must_use]
     pub fn with_asked(mut self, asked: Option<Arc<Asked>>) -> Self {
+        let with_asked = |other: Self| other.with_asked(asked.clone());
+        self.alternatives = self.alternatives.into_iter().map(with_asked).collect();
         self.asked = asked.or(self.asked);
         self
     }
@@ -94,17 +97,33 @@ impl Answer {
         self.asked.as_deref()
     }
 
+    /// Adds another answer to the same request, where several were asked for. Each is checked by itself.
+    #[must_use]
+    pub fn with_alternative(mut self, other: Self) -> Self {
+        self.alternatives.push(other);
+        self
+    }
+
     /// What a reader learnt, if it is enough to look at. `None` where it is not: then the body speaks for itself.
     #[must_use]
     pub fn of_facts(facts: &Facts) -> Option<Self> {
         let vouched = facts.verdict.is_some_and(|verdict| verdict.is_success());
-        let content = facts.text.is_some() || !facts.tool_calls.is_empty();
+        let content = facts.text.is_some() || !facts.tool_calls.is_empty() || !facts.alternatives.is_empty();
+        let source = if vouched { Source::Vouched } else { Source::Made };
+        let other = |other: &Alternative| Self {
+            text: other.text.clone(),
+            tool_calls: other.tool_calls.clone(),
+            finish: other.finish.clone(),
+            source,
+            ..Self::default()
+        };
         // A good answer without text or calls is of a kind that those two do not show: an image, a vector.
         (content || facts.finish.is_some() && !vouched).then(|| Self {
             text: facts.text.clone(),
             tool_calls: facts.tool_calls.clone(),
             finish: facts.finish.clone(),
-            source: if vouched { Source::Vouched } else { Source::Made },
+            source,
+            alternatives: facts.alternatives.iter().map(other).collect(),
             ..Self::default()
         })
     }
@@ -114,6 +133,10 @@ impl Answer {
         facts.text.clone_from(&self.text);
         facts.tool_calls.clone_from(&self.tool_calls);
         facts.finish.clone_from(&self.finish);
+        let fact = |other: &Self| {
+            Alternative::new(other.text.clone(), other.tool_calls.clone(), other.finish.clone())
+        };
+        facts.alternatives = self.alternatives.iter().map(fact).collect();
     }
 
     /// A whole body; what is no UTF-8, or compressed, is no text.
@@ -146,6 +169,12 @@ impl Answer {
     #[must_use]
     pub const fn finish(&self) -> Option<&Finish> {
         self.finish.as_ref()
+    }
+
+    /// The other answers to the same request, where several were asked for.
+    #[must_use]
+    pub fn alternatives(&self) -> &[Self] {
+        &self.alternatives
     }
 
     /// The HTTP status that it came with, where there was one.

@@ -93,7 +93,7 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
             }
             None if !is_stream => Step::Read(Reading::body(parts, body, false, asked, validator)),
             None if is_settled || validator.streams == StreamMode::Unread => {
-                events::unchecked(validator.name(), "stream");
+                events::unchecked(validator, "stream");
                 Step::Done(Ok(Res::close(parts, Held::unread(body))))
             }
             None if validator.streams == StreamMode::Hold => {
@@ -189,7 +189,7 @@ fn stream<B>(
     match settled.and_then(|insight| insight.read(Answer::of_facts)) {
         Some(answer) => judge(parts, held, &answer.with_asked(asked), validator),
         None => {
-            events::unchecked(validator.name(), "stream");
+            events::unchecked(validator, "stream");
             Judged::Done(Ok((parts, held)))
         }
     }
@@ -205,7 +205,7 @@ fn at_end<B>(
     match AtEnd::of(parts, validator, asked) {
         Some(gate) => held.gated(gate),
         None => {
-            events::unchecked(validator.name(), "stream");
+            events::unchecked(validator, "stream");
             held
         }
     }
@@ -218,7 +218,7 @@ pub(crate) fn refusal(insight: &Insight, status: u16, validator: &Validator) -> 
         facts.inside_success = true;
         Some((verdict, facts.clone()))
     })?;
-    events::judged(validator.name(), &verdict, &facts.report);
+    events::judged(validator, &verdict, &facts.report);
     let fault = validator.fault(verdict, facts.report.clone(), Some(status)).with_answer(&facts);
     Some(if fault.message().is_some() { fault } else { fault.with_message("found inside a success") })
 }
@@ -266,18 +266,18 @@ pub(crate) fn failed(
     validator: &Validator,
 ) -> Option<Fault> {
     let Found { verdict, mut report, answer } = found;
-    events::judged(validator.name(), &verdict, &report);
+    events::judged(validator, &verdict, &report);
     let earlier = insight.learn(|facts| {
         facts.verdict = Some(verdict);
         facts.inside_success = !verdict.is_success();
         let earlier = facts.report.clone();
-        facts.report.extend(report.findings().iter().cloned());
+        facts.report.merge(report.clone());
         earlier
     });
     if verdict.is_success() {
         return None;
     }
-    report.extend(earlier.findings().iter().cloned());
+    report.merge(earlier);
     let mut facts = insight.facts();
     answer.tell(&mut facts);
     Some(validator.fault(verdict, report, Some(status)).with_answer(&facts))
@@ -288,14 +288,14 @@ fn too_large(mut parts: Parts, validator: &Validator) -> Result<Parts, BoxError>
     let finding = Finding::new(SoftKind::Malformed, "body.too_large", message);
     match validator.beyond {
         Beyond::Pass | Beyond::AtEnd => {
-            events::unchecked(validator.name(), "too large");
+            events::unchecked(validator, "too large");
             let insight = parts.extensions.get_or_insert_with(Insight::new);
             insight.learn(|facts| facts.report.push(finding.with_severity(Severity::Warning)));
             Ok(parts)
         }
         Beyond::Fail => {
             let (verdict, report) = (Verdict::soft(SoftKind::Malformed), Report::from(finding));
-            events::judged(validator.name(), &verdict, &report);
+            events::judged(validator, &verdict, &report);
             Err(validator.fault(verdict, report, Some(parts.status.as_u16())).into())
         }
     }
@@ -304,7 +304,7 @@ fn too_large(mut parts: Parts, validator: &Validator) -> Result<Parts, BoxError>
 /// A body that failed on the way: its error passes as it is where it says what it means.
 fn cut(error: BoxError, parts: &Parts, validator: &Validator) -> BoxError {
     let verdict = Verdict::of_error(&*error);
-    events::cut(validator.name(), &verdict);
+    events::cut(validator, &verdict);
     if verdict.class() != Class::Unknown {
         return error;
     }

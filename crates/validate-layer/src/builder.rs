@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{ConfigError, Hint, SoftKind};
+use failsoft_core::{ConfigError, Hint, Severity, SoftKind};
 
 #[cfg(feature = "regex")]
 use crate::checks::Pattern;
@@ -12,7 +12,9 @@ use crate::{
     Answer, Asked, Beyond, Bodies, Check, Complaint, Compressed, InspectFn, Judge, Rails, StreamMode, Unseen,
     ValidateLayer, Validator, Values, check_fn,
     checks::{ErrorText, FinishReason, Json, Length, NotEmpty, Refusal, Require, ToolCalls},
+    confidence::Confidence,
     judge::SlowCheck,
+    metrics::Meters,
 };
 #[cfg(feature = "schema")]
 use serde_json::Value;
@@ -39,6 +41,8 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// | [`asked_fn`](Self::asked_fn), [`rails`](Self::rails) | requests are not looked at |
 /// | [`judge`](Self::judge) | none |
 /// | [`streams`](Self::streams) | [`StreamMode::Pass`] |
+/// | [`min_confidence`](Self::min_confidence) | 0.35; 0 is off |
+/// | [`weight`](Self::weight), [`severity`](Self::severity) | see [`Validator`] |
 /// | [`max_body`](Self::max_body) | 8 MiB |
 /// | [`beyond`](Self::beyond) | [`Beyond::Fail`] |
 /// | [`compressed`](Self::compressed) | [`Compressed::Pass`] |
@@ -64,6 +68,7 @@ struct Options {
     max_body: usize,
     beyond: Beyond,
     compressed: Compressed,
+    confidence: Confidence,
     unwraps_fences: bool,
     refusals: bool,
     error_texts: bool,
@@ -122,6 +127,7 @@ impl<M, Q> ValidateBuilder<M, Q> {
             max_body: MAX_BODY,
             beyond: Beyond::default(),
             compressed: Compressed::default(),
+            confidence: Confidence::new(),
             unwraps_fences: false,
             refusals: false,
             error_texts: false,
@@ -311,6 +317,25 @@ impl<M, Q> ValidateBuilder<M, Q> {
         self
     }
 
+    /// Below this confidence, 0 to 1, an answer is [`SoftKind::LowConfidence`]; 0 switches that off. See [`Validator`].
+    pub const fn min_confidence(mut self, min: f64) -> Self {
+        self.options.confidence.min = min;
+        self
+    }
+
+    /// The part, 0 to 1, that findings with this code take of the confidence. Of several for one code the last counts.
+    pub fn weight(mut self, code: impl Into<Box<str>>, weight: f64) -> Self {
+        self.options.confidence.weights.push((code.into(), weight));
+        self
+    }
+
+    /// How much findings with this code matter: an error fails the answer, a warning is weighed. Of several for one code the
+    /// last counts.
+    pub fn severity(mut self, code: impl Into<Box<str>>, severity: Severity) -> Self {
+        self.options.confidence.severities.push((code.into(), severity));
+        self
+    }
+
     /// The longest body that is held and looked at, in bytes; at least 1. One answer takes up to that much memory,
     /// twice where it is text, and up to twenty times where it is checked as JSON and made to be large.
     pub const fn max_body(mut self, bytes: usize) -> Self {
@@ -362,6 +387,7 @@ impl Options {
         #[cfg(not(feature = "schema"))]
         let asks_for_json = !self.pointers.is_empty();
         tools.validate()?;
+        self.confidence.validate(BUILDER)?;
         let mut checks: Vec<Arc<dyn Check>> = vec![Arc::new(FinishReason)];
         if !self.allow_empty {
             checks.push(Arc::new(NotEmpty));
@@ -427,6 +453,8 @@ impl Options {
             streams: self.streams,
             rails: self.rails,
             slow,
+            confidence: self.confidence,
+            meters: Meters::new(),
         })
     }
 }

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | [`FinishReason`] | truncated, tool call | `finish.length`, `finish.content_filter`, `finish.unknown`, `finish.no_tool_calls` |
 //! | [`NotEmpty`] | empty | `empty`, `empty.reasoning_only` |
-//! | [`ToolCalls`] | unknown tool, tool call, leaked tool call | `tool.unknown`, `tool.arguments`, `tool.leaked` |
+//! | [`ToolCalls`] | unknown tool, tool call, leaked tool call | `tool.unknown`, `tool.arguments`, `tool.duplicate_id`, `tool.leaked` |
 //! | [`Json`] | malformed, empty, repetition | `json.…`, one for each [`FlawKind`](failsoft_core::json::FlawKind) |
 //! | [`Require`] | missing field, or those of [`Json`] | `required` |
 //! | [`Length`] | truncated | `length` |

@@ -1,13 +1,18 @@
-//! What the layer tells `tracing`: the one place where its names are. Nothing of a request or an answer is in it.
+//! What the layer tells `tracing`, and its metrics: the one place where the names of events are. Nothing of a request or an
+//! answer is in it.
 
 use crate::Rail;
 use failsoft_core::{Finding, Report, Verdict};
+
+use crate::Validator;
 
 /// The target of all events.
 const TARGET: &str = "failsoft_validate";
 
 /// An answer was looked at: silent when nothing was found.
-pub(crate) fn judged(upstream: Option<&str>, verdict: &Verdict, report: &Report) {
+pub(crate) fn judged(validator: &Validator, verdict: &Verdict, report: &Report) {
+    let upstream = validator.name();
+    validator.meters.judged(upstream, verdict, report);
     let code = report.leading().map(Finding::code);
     let findings = report.findings().len().saturating_add(report.dropped());
     if !verdict.is_success() {
@@ -18,6 +23,7 @@ pub(crate) fn judged(upstream: Option<&str>, verdict: &Verdict, report: &Report)
             class = verdict.class().as_str(),
             code,
             findings,
+            confidence = report.confidence(),
             "a wrong answer"
         );
     } else if findings > 0 {
@@ -27,6 +33,7 @@ pub(crate) fn judged(upstream: Option<&str>, verdict: &Verdict, report: &Report)
             upstream,
             code,
             findings,
+            confidence = report.confidence(),
             "an answer passed with findings"
         );
     }
@@ -46,7 +53,9 @@ pub(crate) fn tripped(upstream: Option<&str>, rail: Rail) {
 
 /// An answer passed that was not looked at.
 #[cfg(feature = "http")]
-pub(crate) fn unchecked(upstream: Option<&str>, why: &'static str) {
+pub(crate) fn unchecked(validator: &Validator, why: &'static str) {
+    let upstream = validator.name();
+    validator.meters.unchecked(upstream, why);
     tracing::debug!(
         name: "failsoft_validate_unchecked",
         target: TARGET,
@@ -58,7 +67,9 @@ pub(crate) fn unchecked(upstream: Option<&str>, why: &'static str) {
 
 /// A body failed while it was read.
 #[cfg(feature = "http")]
-pub(crate) fn cut(upstream: Option<&str>, verdict: &Verdict) {
+pub(crate) fn cut(validator: &Validator, verdict: &Verdict) {
+    let upstream = validator.name();
+    validator.meters.cut(upstream, verdict.class());
     tracing::debug!(
         name: "failsoft_validate_cut",
         target: TARGET,

@@ -65,7 +65,8 @@
 //! # Features
 //!
 //! `http` (default) holds the bodies of `http::Response`; `reqwest-013` those of reqwest 0.13. Without either, plain
-//! values can be checked. `schema` brings JSON Schema, `regex` regular expressions.
+//! values can be checked. `schema` brings JSON Schema, `regex` regular expressions. `metrics` counts what was found, see
+//! [`metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -78,10 +79,12 @@ mod bodies;
 mod builder;
 mod check;
 pub mod checks;
+mod confidence;
 mod events;
 mod future;
 pub mod judge;
 mod layer;
+pub mod metrics;
 mod mode;
 #[cfg(all(feature = "http", feature = "schema"))]
 mod offered;

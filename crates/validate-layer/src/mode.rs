@@ -130,7 +130,7 @@ fn found<Res>(
     report: Report,
     validator: &Validator,
 ) -> Result<Res, BoxError> {
-    events::judged(validator.name(), &verdict, &report);
+    events::judged(validator, &verdict, &report);
     if verdict.is_success() {
         return Ok(response);
     }

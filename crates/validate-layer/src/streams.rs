@@ -49,7 +49,7 @@ impl AtEnd {
             };
         }
         let Some(answer) = self.insight.read(Answer::of_facts) else {
-            events::unchecked(self.validator.name(), "stream");
+            events::unchecked(&self.validator, "stream");
             return Ok(());
         };
         let answer = answer.with_status(self.status).with_asked(self.asked.clone());
@@ -80,7 +80,7 @@ impl Gate for AtEnd {
             match self.insight.verdict() {
                 None if piece.is_some() => return Poll::Ready(Ok(())),
                 None => {
-                    events::unchecked(self.validator.name(), "stream");
+                    events::unchecked(&self.validator, "stream");
                     self.state = State::Over;
                 }
                 Some(verdict) => {

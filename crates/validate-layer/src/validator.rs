@@ -5,8 +5,11 @@ use std::{fmt, sync::Arc};
 use failsoft_core::{Blame, Class, Fault, Finding, Finish, Hint, Report, Severity, SoftKind, Verdict, json};
 
 use crate::{
-    Answer, Asked, Check, Rail, Rails, checks, events,
+    Answer, Asked, Check, Rail, Rails, checks,
+    confidence::Confidence,
+    events,
     judge::{JUDGE_FAILED, SlowCheck},
+    metrics::Meters,
     rails::EMPTY_MUTATION,
 };
 
@@ -24,8 +27,29 @@ use crate::{
 /// # Ok::<(), failsoft_core::ConfigError>(())
 /// ```
 ///
-/// # What may be sent again
+/// # Confidence
 ///
+/// Besides what is wrong for certain there is what is only suspicious: findings of
+/// [`Severity::Warning`]. Each takes a part of the confidence in the answer, its weight, and what is left of 1 when all have
+/// taken theirs is the [confidence](Report::confidence) in the report; [`Report::explained`] spells it out. An answer below
+/// 0.35 is [`SoftKind::LowConfidence`], with the code `confidence`.
+///
+/// | finding | weight | because |
+/// |---|---|---|
+/// | an error | 0.8 | it fails the answer whatever its weight; alone it has to leave less than 0.35 |
+/// | a warning | 0.3 | with the limit of 0.35, three that are independent fail an answer (0.7³ = 0.343), two do not |
+/// | `json.lossy` | 0.1 | integers above 2^53 are in many sound answers: ids of most databases are |
+/// | `json.unwrapped` | 0.1 | a fence is habit, not doubt: most models put one around JSON |
+/// | `body.too_large`, `body.compressed` | 0 | it was not looked at, which says nothing about it |
+/// | what is only worth knowing | 0 | |
+///
+/// The limit of 0.35 is one odd thing in an otherwise good answer being let through, and several not; the weights are
+/// chosen so, and nothing finer can be had from them: they are no probabilities. [`weight`](crate::ValidateBuilder::weight)
+/// changes one, [`Finding::with_weight`] says it in a check of one's own, and
+/// [`min_confidence`](crate::ValidateBuilder::min_confidence) moves the limit; 0 switches it off.
+///
+/// # What may be sent again
+//////
 /// The hint of the verdict says what may help:
 ///
 /// | the answer is | hint |
@@ -48,6 +72,8 @@ pub struct Validator {
     pub(crate) max_body: usize,
     pub(crate) beyond: Beyond,
     pub(crate) compressed: Compressed,
+    pub(crate) confidence: Confidence,
+    pub(crate) meters: Meters,
     pub(crate) unwraps_fences: bool,
     pub(crate) streams: StreamMode,
     pub(crate) rails: Option<Rails>,
@@ -98,9 +124,24 @@ pub enum Beyond {
 }
 
 impl Validator {
-    /// Looks at an answer with every check.
+    /// Looks at an answer with every check, and at each of its [alternatives](Answer::alternatives) by itself.
+    ///
+    /// The verdict is that of the first one that is wrong, the confidence the lowest; the findings of alternatives have
+    /// `/choices/1` and so on before their path.
     #[must_use]
     pub fn judge(&self, answer: &Answer) -> (Verdict, Report) {
+        let (mut verdict, mut report) = self.judge_one(answer);
+        for (i, other) in answer.alternatives().iter().enumerate() {
+            let (its_verdict, found) = self.judge_one(other);
+            if verdict.is_success() {
+                verdict = its_verdict;
+            }
+            report.merge(found.below(&format!("/choices/{}", i + 1)));
+        }
+        (verdict, report)
+    }
+
+    fn judge_one(&self, answer: &Answer) -> (Verdict, Report) {
         let mut report = Report::new();
         let unfenced = if self.unwraps_fences { answer.unfenced() } else { None };
         let answer = unfenced.as_ref().unwrap_or(answer);
@@ -127,8 +168,14 @@ impl Validator {
             };
             report.extend(answer.json_finding().cloned().map(|finding| finding.with_severity(severity)));
         }
-        let verdict = self.verdict(answer, &report);
+        let verdict = self.conclude(answer, &mut report);
         (verdict, report)
+    }
+
+    /// Weighs what the checks have found, and says what it means.
+    pub(crate) fn conclude(&self, answer: &Answer, report: &mut Report) -> Verdict {
+        self.confidence.weigh(report);
+        self.verdict(answer, report)
     }
 
     /// The target's name, where it has one.
@@ -148,11 +195,6 @@ impl Validator {
 
     fn tripped(&self, rail: Rail) {
         events::tripped(self.name(), rail);
-    }
-
-    /// What is found, when all is found that there is.
-    pub(crate) fn conclude(&self, answer: &Answer, report: &mut Report) -> Verdict {
-        self.verdict(answer, report)
     }
 
     fn verdict(&self, answer: &Answer, report: &Report) -> Verdict {

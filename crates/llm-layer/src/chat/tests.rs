@@ -272,3 +272,15 @@ fn an_error_in_place_of_an_answer_needs_no_error_field() {
         assert_eq!(facts.verdict.unwrap().class(), class, "{body}");
     }
 }
+
+#[test]
+fn the_answers_beside_the_first_are_handed_on() {
+    let body = br#"{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},
+        {"message":{"content":"b","tool_calls":[{"id":"1","function":{"name":"t","arguments":"{}"}}]},"finish_reason":"length"}]}"#;
+    let facts = judge(&HeaderMap::new(), body, &Offered::unknown());
+    assert_eq!(facts.text.as_deref(), Some("a"));
+    let [other] = &facts.alternatives[..] else { panic!("one beside the first") };
+    assert_eq!((other.text.as_deref(), other.tool_calls.len()), (Some("b"), 1));
+    assert_eq!(other.finish, Some(Finish::Length));
+    assert!(facts.within(0).alternatives.is_empty(), "they are no smaller than the first");
+}

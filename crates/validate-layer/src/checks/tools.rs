@@ -1,4 +1,6 @@
-//! Tool calls: of a known tool, with arguments that can be used, and none left in the text.
+//! Tool calls: of a known tool, with arguments that can be used and an id of their own, and none left in the text.
+
+use std::collections::HashSet;
 
 use failsoft_core::{ConfigError, Finding, Report, SoftKind, json};
 
@@ -6,6 +8,7 @@ use crate::{Answer, Check};
 
 /// The tool calls can be carried out: each names an offered tool, and its arguments are one JSON object, or any text
 /// where the tool takes [free text](failsoft_core::ToolCall::free_text). Empty or cut arguments are never taken for `{}`.
+/// No two share an id: each gets a result.
 ///
 /// Where the offered tools are known, a call that was left as text in the content is found too.
 ///
@@ -75,6 +78,16 @@ impl Check for ToolCalls {
             }
             let finding = json::check_call(call, self.offered.as_deref());
             report.extend(finding.map(|finding| finding.at(format!("/tool_calls/{i}"))));
+        }
+        let mut seen = HashSet::new();
+        for (i, call) in answer.tool_calls().iter().enumerate() {
+            let id = call.id.as_deref().filter(|id| !id.is_empty());
+            // Results are told apart by the ids of their calls: of two that share one, one never gets its own.
+            if id.is_some_and(|id| !seen.insert(id)) {
+                let message = "the id of an earlier call";
+                let finding = Finding::new(SoftKind::ToolCall, "tool.duplicate_id", message);
+                report.push(finding.at(format!("/tool_calls/{i}/id")));
+            }
         }
         if let (Some(offered), Some(text)) = (&self.offered, answer.text()) {
             report.extend(json::leaked(text, offered).map(|leak| {
