@@ -26,7 +26,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::{Insight, Verdict};
+use crate::{Degraded, Insight, Verdict};
 
 /// When the verdict of a response comes.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,12 @@ pub trait Classify<Res> {
     /// What a reader further inside has learnt of a response. By default nothing.
     fn insight<'a>(&self, _: &'a Res) -> Option<&'a Insight> {
         None
+    }
+
+    /// Puts the mark on a response that it stands in for another, with `header` also where the caller's client sees it. By
+    /// default nothing.
+    fn degrade(&self, _: &mut Res, _: &Degraded, header: bool) {
+        let _ = header;
     }
 }
 
@@ -175,6 +181,11 @@ pub trait Respond: Sized {
     fn insight(&self) -> Option<&Insight> {
         None
     }
+
+    /// Takes the mark that it stands in for another, with `header` also where the caller's client sees it.
+    fn degrade(&mut self, _: &Degraded, header: bool) {
+        let _ = header;
+    }
 }
 
 /// The default classifier: asks the response itself.
@@ -194,6 +205,10 @@ impl<Res: Respond> Classify<Res> for ByResponse {
 
     fn insight<'a>(&self, response: &'a Res) -> Option<&'a Insight> {
         response.insight()
+    }
+
+    fn degrade(&self, response: &mut Res, degraded: &Degraded, header: bool) {
+        response.degrade(degraded, header);
     }
 }
 

@@ -98,6 +98,13 @@ impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
     fn insight(&self) -> Option<&Insight> {
         Insight::of(self.extensions())
     }
+
+    fn degrade(&mut self, degraded: &crate::Degraded, header: bool) {
+        // Both at once cannot be borrowed of it.
+        let mut headers = std::mem::take(self.headers_mut());
+        degraded.clone().put(&mut headers, self.extensions_mut(), header);
+        *self.headers_mut() = headers;
+    }
 }
 
 /// A failure that an insight knows first; then status and headers; a success waits for the end of the body, unless

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Report, Usage, Verdict};
+use crate::{Degraded, Report, Usage, Verdict};
 
 /// A handle on what is learnt of one answer; clones are the same insight. It is completed while the body runs.
 #[derive(Clone, Default)]
@@ -58,6 +58,8 @@ pub struct Facts {
     pub slow: Slow,
     /// Whether the failure was found inside an answer whose status says success.
     pub inside_success: bool,
+    /// That it stands in for the answer that was asked for, where it does.
+    pub degraded: Option<Degraded>,
 }
 
 impl Facts {
@@ -81,6 +83,7 @@ impl Facts {
             alternatives: Vec::new(),
             report: self.report.clone(),
             finish: self.finish.clone(),
+            degraded: self.degraded.clone(),
             ..*self
         }
     }

@@ -16,7 +16,7 @@
 //! | name what happened | [`Class`], [`Blame`], [`Verdict`], [`Hint`] |
 //! | decide what happened | [`Classify`], [`Respond`], [`ByResponse`], [`ErrorsOnly`], [`classify_fn`] |
 //! | read an error | [`Fault::find`] |
-//! | read what was learnt of an answer | [`Insight`], [`Report`], [`Usage`] |
+//! | read what was learnt of an answer | [`Insight`], [`Report`], [`Usage`], [`Degraded`] |
 //! | bound a call and see its steps | [`Call`], [`Trail`] |
 //! | send a request again | [`Replay`], [`Repeat`], [`Backoff`] |
 //! | choose between targets | [`Health`] |
@@ -44,6 +44,7 @@ mod carry;
 mod class;
 mod classify;
 mod config;
+mod degraded;
 mod embed;
 mod fault;
 #[cfg(feature = "http")]
@@ -103,6 +104,7 @@ pub use self::{
         classify_fn,
     },
     config::ConfigError,
+    degraded::{DEGRADED_HEADER, Degraded, StandIn},
     embed::{Embed, EmbedFuture, EmbedWith, Embedding, HashedNgrams, NoEmbedding},
     fault::{Fault, FaultDetails, MAX_ANSWER},
     health::{Condition, Health},

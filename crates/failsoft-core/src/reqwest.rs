@@ -51,6 +51,13 @@ impl Respond for reqwest::Response {
     fn insight(&self) -> Option<&crate::Insight> {
         crate::Insight::of(self.extensions())
     }
+
+    fn degrade(&mut self, degraded: &crate::Degraded, header: bool) {
+        // Both at once cannot be borrowed of it.
+        let mut headers = std::mem::take(self.headers_mut());
+        degraded.clone().put(&mut headers, self.extensions_mut(), header);
+        *self.headers_mut() = headers;
+    }
 }
 
 impl<J: Judge> Watch<reqwest::Response> for J {

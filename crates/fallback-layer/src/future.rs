@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     cascade::{Begun, Cascade, Due, Failed, Lane, Then},
-    last_good::{Keep, Kept},
+    last_good::{Keep, Kept, Replayed},
     layer::Shared,
     order::{Affinity, NoAffinity},
     plan::Plan,
@@ -55,6 +55,8 @@ pin_project! {
         // Made when an attempt is first seen to wait.
         #[pin]
         sleep: Option<Sleep>,
+        // When all have failed: looks for an earlier answer.
+        replaying: Option<(Pin<Box<K::Replaying>>, Failure)>,
     }
 }
 
@@ -70,6 +72,14 @@ pin_project! {
         stage: Stage<R, RF, KF>,
         request: Option<Req>,
     }
+}
+
+/// Why no route has answered.
+enum Failure {
+    /// None could be asked.
+    Refused(Fault),
+    /// The last one failed, and none follows.
+    Final(Next),
 }
 
 /// One of the attempts that run.
@@ -114,6 +124,7 @@ where
             shared,
             others: Vec::new(),
             sleep: None,
+            replaying: None,
         }
     }
 }
@@ -157,7 +168,10 @@ where
                 self.as_mut().place(*lane);
                 self.poll_on(cx)
             }
-            Begun::Refused(fault) => Poll::Ready(refuse(this.cascade, shared, this.key.take(), *fault)),
+            Begun::Refused(fault) => match self.as_mut().fall_short(Failure::Refused(*fault)) {
+                Came::Over(result) => Poll::Ready(result),
+                Came::Waits | Came::Further => self.poll_on(cx),
+            },
         }
     }
 }
@@ -196,6 +210,9 @@ where
         loop {
             if let Some(result) = self.as_mut().poll_attempts(cx) {
                 return Poll::Ready(result);
+            }
+            if self.replaying.is_some() {
+                return self.poll_replaying(cx);
             }
             if let Some(result) = ready!(self.as_mut().poll_time(cx)) {
                 return Poll::Ready(result);
@@ -418,10 +435,68 @@ where
             Then::Wait => Came::Further,
             Then::End(why) => {
                 self.as_mut().drop_the_others();
-                let this = self.project();
-                Came::Over(finish(this.cascade, this.shared, this.key.take(), why))
+                self.fall_short(Failure::Final(why))
             }
         }
+    }
+}
+
+impl<S, R, Req, C, P, K, O> ResponseFuture<S, R, Req, C, P, K, O>
+where
+    S: Service<Req>,
+    R: Service<Req>,
+    P: Replay<Req>,
+    K: Keep<Req, S::Response>,
+{
+    /// No route has answered: an earlier answer, or the failure.
+    #[cold]
+    fn fall_short(self: Pin<&mut Self>, failure: Failure) -> Came<Result<K::Out, BoxError>> {
+        let this = self.project();
+        let row = match &failure {
+            Failure::Refused(fault) => Row::of(fault.verdict().class()),
+            Failure::Final(_) => this.cascade.row(),
+        };
+        let key = this.key.take().filter(|_| this.shared.plan.table.stand_in(row));
+        let answer = match key.map(|key| this.shared.keep.replay(key)) {
+            None => None,
+            Some(Replayed::Now(answer)) => answer,
+            Some(Replayed::Later(future)) => {
+                *this.replaying = Some((Box::pin(future), failure));
+                return Came::Further;
+            }
+        };
+        Came::Over(finish(this.cascade, this.shared, failure, answer))
+    }
+
+    #[cold]
+    fn poll_replaying(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<K::Out, BoxError>> {
+        let this = self.project();
+        let Some((replaying, _)) = this.replaying.as_mut() else { return Poll::Pending };
+        let answer = ready!(this.cascade.scope().enter(|| replaying.as_mut().poll(cx)));
+        let Some((_, failure)) = this.replaying.take() else { return Poll::Pending };
+        Poll::Ready(finish(this.cascade, this.shared, failure, answer))
+    }
+}
+
+/// An earlier answer, or the failure.
+fn finish<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
+    cascade: &mut Cascade<Res>,
+    shared: &Shared<R, C, P, K, O>,
+    failure: Failure,
+    answer: Option<K::Out>,
+) -> Result<K::Out, BoxError> {
+    let plan = &shared.plan;
+    match (answer, failure) {
+        (Some(answer), failure) => {
+            let verdict = match &failure {
+                Failure::Refused(fault) => fault.verdict(),
+                Failure::Final(_) => cascade.verdict(),
+            };
+            cascade.stood_in(plan, verdict);
+            Ok(answer)
+        }
+        (None, Failure::Refused(fault)) => Err(fault.into()),
+        (None, Failure::Final(why)) => cascade.end_with(plan, why).map(|response| shared.keep.pass(response)),
     }
 }
 
@@ -468,37 +543,6 @@ fn next_due<Res, R, RF, Req, KF>(
             Some((at, which, due))
         })
         .min_by_key(|(at, ..)| *at)
-}
-
-/// No route could be asked: an earlier answer, or why.
-fn refuse<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
-    cascade: &mut Cascade<Res>,
-    shared: &Shared<R, C, P, K, O>,
-    key: Option<K::Key>,
-    fault: Fault,
-) -> Result<K::Out, BoxError> {
-    let verdict = fault.verdict();
-    let key = key.filter(|_| shared.plan.table.stand_in(Row::of(verdict.class())));
-    let answer = key.and_then(|key| shared.keep.replay(&key)).ok_or(fault)?;
-    cascade.stood_in(&shared.plan, verdict);
-    Ok(answer)
-}
-
-/// Every route has failed: an earlier answer, or the failure.
-fn finish<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
-    cascade: &mut Cascade<Res>,
-    shared: &Shared<R, C, P, K, O>,
-    key: Option<K::Key>,
-    why: Next,
-) -> Result<K::Out, BoxError> {
-    let plan = &shared.plan;
-    let key = key.filter(|_| plan.table.stand_in(cascade.row()));
-    if let Some(answer) = key.and_then(|key| shared.keep.replay(&key)) {
-        let verdict = cascade.verdict();
-        cascade.stood_in(plan, verdict);
-        return Ok(answer);
-    }
-    cascade.end_with(plan, why).map(|response| shared.keep.pass(response))
 }
 
 fn poll_sleep(mut sleep: Pin<&mut Option<Sleep>>, limit: Instant, cx: &mut Context<'_>) -> Poll<()> {

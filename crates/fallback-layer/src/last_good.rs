@@ -4,6 +4,7 @@
 //! |---|---|
 //! | values that are `Clone` | [`cloned`] |
 //! | `http::Response`, `reqwest::Response` with whole bodies | `http` (feature `http`) |
+//! | the same, streams too, with a key that is made for you; similar requests | a `Cache` (feature `cache`) |
 //! | others, or a store of your own | implement [`Keep`] |
 //!
 //! Each takes a function that gives a request its [`Key`], or `None` for requests whose answers are not to be kept.
@@ -43,17 +44,19 @@
 mod cloned;
 #[cfg(feature = "http")]
 mod http;
-mod store;
 
-use std::{future::Ready, sync::Arc};
+use std::{
+    future::{Pending, Ready},
+    sync::Arc,
+};
 
 use failsoft_core::BoxError;
 
 pub use self::cloned::{ClonedAnswers, cloned};
 #[cfg(feature = "http")]
-pub use self::http::{Degraded, HttpAnswers, KeepWhole, http};
+pub use self::http::{HttpAnswers, KeepWhole, http};
 
-/// At most so many answers are kept by default; beyond that the oldest goes.
+/// At most so many answers are kept by default; beyond that the least recently used goes.
 pub const ENTRIES: usize = 1_000;
 
 /// How long an answer is kept by default, in seconds: an hour, as long as most outages of model providers last.
@@ -71,6 +74,8 @@ pub trait Keep<Req, Res> {
     type Out;
     /// Reads an answer to its end before it is handed on.
     type Keeping: Future<Output = Result<Self::Out, BoxError>>;
+    /// Looks for an answer that may still be given.
+    type Replaying: Future<Output = Option<Self::Out>>;
 
     /// The request's key; `None` when its answer is not to be kept.
     fn key(&self, request: &Req) -> Option<Self::Key>;
@@ -82,7 +87,7 @@ pub trait Keep<Req, Res> {
     fn pass(&self, response: Res) -> Self::Out;
 
     /// The answer that was kept for this key, as a new response, if there is one that may still be given.
-    fn replay(&self, key: &Self::Key) -> Option<Self::Out>;
+    fn replay(&self, key: Self::Key) -> Replayed<Self::Out, Self::Replaying>;
 }
 
 /// When an answer that is being kept can be handed on.
@@ -91,6 +96,15 @@ pub enum Kept<Out, F> {
     /// Now.
     Now(Out),
     /// When this future is done. Its error is the failure of the route, and the next one is taken.
+    Later(F),
+}
+
+/// Whether there is an answer that may still be given.
+#[derive(Debug)]
+pub enum Replayed<Out, F> {
+    /// It is known now.
+    Now(Option<Out>),
+    /// It is known when this future is done. All routes have failed by then, so that it must not take long.
     Later(F),
 }
 
@@ -130,6 +144,7 @@ impl<Req, Res> Keep<Req, Res> for NoLastGood {
     type Key = ();
     type Out = Res;
     type Keeping = Ready<Result<Res, BoxError>>;
+    type Replaying = Pending<Option<Res>>;
 
     fn key(&self, _: &Req) -> Option<()> {
         None
@@ -143,7 +158,7 @@ impl<Req, Res> Keep<Req, Res> for NoLastGood {
         response
     }
 
-    fn replay(&self, (): &()) -> Option<Res> {
-        None
+    fn replay(&self, (): ()) -> Replayed<Res, Pending<Option<Res>>> {
+        Replayed::Now(None)
     }
 }

@@ -37,6 +37,7 @@
 //! | keep prompts from windows that they do not fit into | [`Builder::estimate`] |
 //! | know which failures go on, and where to; change it | [`table`] |
 //! | let an earlier answer stand in | [`last_good`] |
+//! | ask once for what many ask, and keep good answers | `cache` (feature `cache`) |
 //! | spread calls by weight or latency, or keep a conversation where it is | [`order`] |
 //! | count how often what stood in, and at what cost | [`metrics`] |
 //! | choose what the caller gets when all fail | [`Return`] |
@@ -80,6 +81,7 @@
 //! # Features
 //!
 //! `http` (default): the default classifier on `http::Response`, and [`last_good::http`](last_good::http()).
+//! `cache`: a cache of good answers over HTTP, in front or as the last tier.
 //! `reqwest-013`: the same for reqwest 0.13 (needs Rust 1.88).
 //! `metrics`: counters, see [`metrics`].
 
@@ -88,8 +90,12 @@
 #![cfg_attr(all(doctest, feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
 pub mod adapt;
+#[cfg(feature = "http")]
+mod answer;
 mod boxed;
 mod by_request;
+#[cfg(feature = "cache")]
+pub mod cache;
 mod cascade;
 pub mod check;
 mod events;
@@ -103,6 +109,7 @@ mod plan;
 pub mod restart;
 pub mod route;
 mod service;
+mod store;
 pub mod table;
 
 /// Who originates this crate's faults and records its attempts.

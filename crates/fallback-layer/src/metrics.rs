@@ -31,9 +31,34 @@ pub const EXHAUSTED: &str = "failsoft_fallback_exhausted_total";
 /// budget was used up or a layer of ours denied them. The label `target` is the check's name.
 pub const CHECKS: &str = "failsoft_fallback_checks_total";
 
+/// Counter: looks into a [cache](crate::Builder::keep_last_good), whose name is the label `target`. Label `result`: `hit`,
+/// `similar`, `shared` (the answer of another call that was running), `miss`, or `bypass` (not to be looked up).
+pub const CACHE_LOOKUPS: &str = "failsoft_fallback_cache_lookups_total";
+
+/// Counter: answers that a cache did not keep. Label `why`: `head`, `personal`, `vary`, `degraded`, `too_long`, `trailers`,
+/// `cut`, `bad`, `unjudged`, `no_room`.
+pub const CACHE_NOT_KEPT: &str = "failsoft_fallback_cache_not_kept_total";
+
+/// Gauge: answers in a cache.
+pub const CACHE_ENTRIES: &str = "failsoft_fallback_cache_entries";
+
+/// Gauge: bytes that the answers in a cache count for.
+pub const CACHE_BYTES: &str = "failsoft_fallback_cache_bytes";
+
 /// All of the names.
-pub const NAMES: [&str; 7] =
-    [ACTIVATIONS, COST_FACTOR, LAST_GOOD, LAST_RESORTS, SLOW_STARTS, EXHAUSTED, CHECKS];
+pub const NAMES: [&str; 11] = [
+    ACTIVATIONS,
+    COST_FACTOR,
+    LAST_GOOD,
+    LAST_RESORTS,
+    SLOW_STARTS,
+    EXHAUSTED,
+    CHECKS,
+    CACHE_LOOKUPS,
+    CACHE_NOT_KEPT,
+    CACHE_ENTRIES,
+    CACHE_BYTES,
+];
 
 #[cfg(feature = "metrics")]
 mod handles {

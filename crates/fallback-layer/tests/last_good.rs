@@ -10,11 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use failsoft_core::{
-    BoxError, Class, Denier, ErrorsOnly, Facts, Fault, Finish, Held, Insight, SoftKind, Verdict,
+    BoxError, Class, Degraded, Denier, ErrorsOnly, Facts, Fault, Finish, Held, Insight, SoftKind, Verdict,
 };
 use fallback_layer::{
     FallbackLayer, Route, Row, WhenAllPoor,
-    last_good::{self, Degraded, Key},
+    last_good::{self, Key},
 };
 use http::{Request, Response, StatusCode, header};
 use http_body::Frame;
@@ -220,7 +220,7 @@ async fn a_whole_http_answer_is_replayed_with_its_status_and_a_mark() {
     assert_eq!(later.headers()["x-failsoft-degraded"], "last-good");
     assert_eq!(later.headers()["age"], "0");
     assert!(later.headers().get("set-cookie").is_none(), "what was of the one exchange is not repeated");
-    assert_eq!(Degraded::of(later.extensions()).map(Degraded::age), Some(Duration::ZERO));
+    assert_eq!(Degraded::of(later.extensions()).and_then(|mark| mark.age), Some(Duration::ZERO));
     assert_eq!(text(later).await, "{}");
 }
 

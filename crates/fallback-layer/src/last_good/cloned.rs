@@ -1,10 +1,17 @@
 //! Answers that are plain `Clone` values.
 
-use std::{fmt, future::Ready, time::Duration};
+use std::{
+    fmt,
+    future::{Pending, Ready},
+    sync::Arc,
+    time::Duration,
+};
 
 use failsoft_core::BoxError;
+use tokio::time::Instant;
 
-use super::{Keep, Kept, Key, store::Store};
+use super::{ENTRIES, Keep, Kept, Key, Replayed, TTL_SECS};
+use crate::store::Store;
 
 /// Keeps answers that are `Clone`, under the keys that `key` gives the requests.
 ///
@@ -14,13 +21,13 @@ pub fn cloned<Req, Res, F>(key: F) -> ClonedAnswers<F, Res>
 where
     F: Fn(&Req) -> Option<Key>,
 {
-    ClonedAnswers { key, store: Store::new() }
+    ClonedAnswers { key, store: Store::new(ENTRIES, usize::MAX, Duration::from_secs(TTL_SECS)) }
 }
 
 /// The store made by [`cloned`].
 pub struct ClonedAnswers<F, Res> {
     key: F,
-    store: Store<Res>,
+    store: Store<Key, Res>,
 }
 
 impl<F, Res> ClonedAnswers<F, Res> {
@@ -47,14 +54,15 @@ where
     type Key = Key;
     type Out = Res;
     type Keeping = Ready<Result<Res, BoxError>>;
+    type Replaying = Pending<Option<Res>>;
 
     fn key(&self, request: &Req) -> Option<Key> {
         (self.key)(request)
     }
 
     fn keep(&self, key: Option<&Key>, response: Res) -> Kept<Res, Self::Keeping> {
-        if let Some(key) = key {
-            self.store.insert(key.clone(), response.clone());
+        if let Some(key) = key.filter(|key| key.fits()) {
+            self.store.insert(key.clone(), Arc::new(response.clone()), 0, Instant::now());
         }
         Kept::Now(response)
     }
@@ -63,8 +71,8 @@ where
         response
     }
 
-    fn replay(&self, key: &Key) -> Option<Res> {
-        self.store.get(key).map(|(answer, _)| Res::clone(&answer))
+    fn replay(&self, key: Key) -> Replayed<Res, Pending<Option<Res>>> {
+        Replayed::Now(self.store.get(&key, Instant::now()).map(|(answer, _)| Res::clone(&answer)))
     }
 }
 

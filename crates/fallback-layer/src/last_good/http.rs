@@ -2,96 +2,53 @@
 
 use std::{
     fmt,
+    future::Pending,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::Bytes;
-use failsoft_core::{BoxError, Facts, Finish, Held, Hold, Insight, ReadWhole, Slow, Whole};
-use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{self, AGE, CONTENT_LENGTH, CONTENT_TYPE},
-    response::Parts,
-};
+use failsoft_core::{BoxError, Degraded, Held, Hold, ReadWhole, StandIn, Whole};
+use http::{StatusCode, response::Parts};
 use http_body::Body as _;
+use tokio::time::Instant;
 
-use super::{Keep, Kept, Key, store::Store};
+use super::{ENTRIES, Keep, Kept, Key, Replayed, TTL_SECS};
+use crate::{
+    answer::{Answer, is_good, is_of_a_route, is_stream, is_whole},
+    store::Store,
+};
 
 /// Keeps answers over HTTP, under the keys that `key` gives the requests.
 ///
 /// An answer with status 200 that is no stream (of events, JSON lines or gRPC messages) and not longer than the [cap](HttpAnswers::body_cap) is read to
 /// its end before it is handed on, with a [`Held`] body; one that breaks off on the way is a failure of its route,
 /// and the next one is taken. It is kept when it is whole, without trailers, as long as its `Content-Length` says,
-/// and nothing that an inner layer learnt of it ([`Insight`]) speaks against it: no failure, no finish but a normal
+/// and nothing that an inner layer learnt of it ([`Insight`](failsoft_core::Insight)) speaks against it: no failure, no finish but a normal
 /// one. Everything else passes through unread and is not kept.
 ///
 /// An answer that stands in has status and body as they were, the headers that describe the body, an `Age`, the
-/// header `x-failsoft-degraded: last-good`, and [`Degraded`] in its extensions, beside the [`Insight`] that
+/// header `x-failsoft-degraded: last-good`, and [`Degraded`] in its extensions, beside the `Insight` that
 /// was learnt of it, so that checks outside see the same answer; its usage is zero, as it costs nothing again. Cookies and all else that was of
 /// the one exchange are not repeated.
 pub fn http<Req, F>(key: F) -> HttpAnswers<F>
 where
     F: Fn(&Req) -> Option<Key>,
 {
-    HttpAnswers { key, cap: HttpAnswers::<F>::BODY_CAP, store: Arc::new(Store::new()) }
+    HttpAnswers {
+        key,
+        cap: HttpAnswers::<F>::BODY_CAP,
+        store: Arc::new(Store::new(ENTRIES, usize::MAX, Duration::from_secs(TTL_SECS))),
+    }
 }
 
 /// The store made by [`http`](http()).
 pub struct HttpAnswers<F> {
     key: F,
     cap: usize,
-    store: Arc<Store<Answer>>,
+    store: Arc<Store<Key, Answer>>,
 }
-
-/// On the extensions of an answer that stands in: it is an earlier one, this old.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Degraded {
-    age: Duration,
-}
-
-impl Degraded {
-    /// The mark on an answer, where it has one.
-    #[must_use]
-    pub fn of(extensions: &Extensions) -> Option<&Self> {
-        extensions.get()
-    }
-
-    /// How old the answer is.
-    #[must_use]
-    pub const fn age(&self) -> Duration {
-        self.age
-    }
-}
-
-struct Answer {
-    headers: HeaderMap,
-    /// Among them, in a type of its own, the URL of a reqwest response.
-    extensions: Extensions,
-    /// What was learnt of it, for checks outside this layer.
-    facts: Option<Facts>,
-    bytes: Bytes,
-}
-
-/// Content that is read while it comes, so that nobody may wait for its end.
-const STREAMS: [&str; 5] = [
-    "text/event-stream",
-    "application/grpc",
-    "application/x-ndjson",
-    "application/jsonl",
-    "application/stream+json",
-];
-
-/// Headers that describe the body, and go with it.
-const KEPT: [HeaderName; 6] = [
-    CONTENT_TYPE,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LANGUAGE,
-    CONTENT_LENGTH,
-    header::ETAG,
-    header::LAST_MODIFIED,
-];
 
 impl<F> HttpAnswers<F> {
     /// A longer body, in bytes, is not kept by default: 64 KiB, so that the default number of answers takes at most
@@ -120,18 +77,14 @@ impl<F> HttpAnswers<F> {
     }
 
     /// While it is being set up, nobody else has the store.
-    fn set(&mut self, f: impl FnOnce(&mut Store<Answer>)) {
+    fn set(&mut self, f: impl FnOnce(&mut Store<Key, Answer>)) {
         if let Some(store) = Arc::get_mut(&mut self.store) {
             f(store);
         }
     }
 
     fn may_keep(&self, parts: &Parts, at_least: u64) -> bool {
-        let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-        let is_stream = STREAMS.iter().any(|name| {
-            content_type.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
-        });
-        parts.status == StatusCode::OK && !is_stream && at_least <= self.cap as u64
+        parts.status == StatusCode::OK && !is_stream(&parts.headers) && at_least <= self.cap as u64
     }
 }
 
@@ -143,6 +96,7 @@ where
     type Key = Key;
     type Out = Res::Out;
     type Keeping = KeepWhole<Res>;
+    type Replaying = Pending<Option<Res::Out>>;
 
     fn key(&self, request: &Req) -> Option<Key> {
         (self.key)(request)
@@ -150,7 +104,7 @@ where
 
     fn keep(&self, key: Option<&Key>, response: Res) -> Kept<Res::Out, KeepWhole<Res>> {
         let (parts, body) = response.open();
-        match key.filter(|_| self.may_keep(&parts, body.size_hint().lower())) {
+        match key.filter(|key| key.fits() && self.may_keep(&parts, body.size_hint().lower())) {
             None => Kept::Now(Res::close(parts, Held::unread(body))),
             Some(key) => Kept::Later(KeepWhole {
                 read: ReadWhole::new(body, self.cap),
@@ -165,22 +119,12 @@ where
         Res::close(parts, Held::unread(body))
     }
 
-    fn replay(&self, key: &Key) -> Option<Res::Out> {
-        let (answer, age) = self.store.get(key)?;
-        let mut parts = http::Response::new(()).into_parts().0;
-        parts.headers.clone_from(&answer.headers);
-        parts.headers.insert(AGE, HeaderValue::from(age.as_secs()));
-        let degraded = HeaderName::from_static("x-failsoft-degraded");
-        parts.headers.insert(degraded, HeaderValue::from_static("last-good"));
-        parts.extensions.clone_from(&answer.extensions);
-        parts.extensions.insert(Degraded { age });
-        if let Some(facts) = &answer.facts {
-            // One of its own: what is learnt of one answer is not told of another.
-            let insight = Insight::new();
-            insight.learn(|new| new.clone_from(facts));
-            parts.extensions.insert(insight);
-        }
-        Some(Res::close(parts, Held::whole(answer.bytes.clone(), None)))
+    fn replay(&self, key: Key) -> Replayed<Res::Out, Pending<Option<Res::Out>>> {
+        let Some((answer, age)) = self.store.get(&key, Instant::now()) else { return Replayed::Now(None) };
+        let mut parts = answer.head(age);
+        let mark = Degraded::by(StandIn::LastGood).with_age(age);
+        mark.put(&mut parts.headers, &mut parts.extensions, true);
+        Replayed::Now(Some(Res::close(parts, Held::whole(answer.bytes.clone(), None))))
     }
 }
 
@@ -189,7 +133,7 @@ pub struct KeepWhole<Res: Hold> {
     read: ReadWhole<Res::Body>,
     /// Taken when it is handed on.
     rest: Option<(Parts, Key)>,
-    store: Arc<Store<Answer>>,
+    store: Arc<Store<Key, Answer>>,
 }
 
 impl<Res: Hold<Body: Unpin>> Future for KeepWhole<Res> {
@@ -201,8 +145,9 @@ impl<Res: Hold<Body: Unpin>> Future for KeepWhole<Res> {
         let Some((parts, key)) = this.rest.take() else { return Poll::Pending };
         Poll::Ready(match whole {
             Whole::Complete { bytes, trailers } => {
-                if trailers.is_none() && is_good(&parts, &bytes) {
-                    this.store.insert(key, Answer::new(&parts, &bytes));
+                let whole = trailers.is_none() && is_whole(&parts.headers, bytes.len());
+                if whole && is_good(&parts.extensions, false) && is_of_a_route(&parts.extensions) {
+                    this.store.insert(key, Arc::new(Answer::new(&parts, &bytes)), 0, Instant::now());
                 }
                 Ok(Res::close(parts, Held::whole(bytes, trailers)))
             }
@@ -217,44 +162,6 @@ impl<Res: Hold<Body: Unpin>> Future for KeepWhole<Res> {
 impl<Res: Hold> fmt::Debug for KeepWhole<Res> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeepWhole").field("read", &self.read).finish_non_exhaustive()
-    }
-}
-
-/// What an inner layer learnt may be known only now that the body has ended.
-fn is_good(parts: &Parts, bytes: &Bytes) -> bool {
-    let length = parts.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
-    let whole = length.is_none_or(|length| length == bytes.len().to_string().as_bytes());
-    let learnt_good = Insight::of(&parts.extensions).is_none_or(|insight| {
-        insight.read(|facts| {
-            facts.verdict.is_none_or(|verdict| verdict.is_success())
-                && matches!(facts.finish, None | Some(Finish::Stop | Finish::ToolCalls))
-        })
-    });
-    whole && learnt_good
-}
-
-impl Answer {
-    fn new(parts: &Parts, bytes: &Bytes) -> Self {
-        let mut headers = HeaderMap::new();
-        for name in KEPT {
-            if let Some(value) = parts.headers.get(&name) {
-                headers.insert(name, value.clone());
-            }
-        }
-        let mut extensions = parts.extensions.clone();
-        let facts = extensions.remove::<Insight>().map(|insight| {
-            let mut facts = insight.read(|facts| facts.within(bytes.len()));
-            // The tokens were counted when it was made: standing in costs none, which is not the same as unknown.
-            let zero = Some(0);
-            let none = &mut facts.usage;
-            (none.input, none.cache_read, none.cache_write) = (zero, zero, zero);
-            (none.output, none.reasoning) = (zero, zero);
-            // Nor does it say anything of how quick a target is now.
-            (facts.output_bytes, facts.first_content, facts.slow) = (0, None, Slow::default());
-            facts
-        });
-        // Copied: the bytes may be a small part of a large buffer.
-        Self { headers, extensions, facts, bytes: Bytes::copy_from_slice(bytes) }
     }
 }
 

@@ -1,0 +1,115 @@
+//! An answer over HTTP that is kept to be given again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use failsoft_core::{Degraded, Facts, Finish, Insight, Slow, StandIn, Trail};
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue,
+    header::{self, AGE, CONTENT_LENGTH, CONTENT_TYPE},
+    response::Parts,
+};
+
+pub(crate) struct Answer {
+    pub(crate) headers: HeaderMap,
+    /// Among them, in a type of its own, the URL of a reqwest response.
+    extensions: Extensions,
+    /// What was learnt of it, for checks outside this layer.
+    facts: Option<Facts>,
+    pub(crate) bytes: Bytes,
+}
+
+/// Content that is read while it comes, so that nobody may wait for its end.
+const STREAMS: [&str; 5] = [
+    "text/event-stream",
+    "application/grpc",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/stream+json",
+];
+
+/// Headers that describe the body, and go with it.
+const KEPT: [HeaderName; 6] = [
+    CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    CONTENT_LENGTH,
+    header::ETAG,
+    header::LAST_MODIFIED,
+];
+
+impl Answer {
+    pub(crate) fn new(parts: &Parts, bytes: &[u8]) -> Self {
+        let mut headers = HeaderMap::new();
+        for name in KEPT {
+            if let Some(value) = parts.headers.get(&name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        let mut extensions = parts.extensions.clone();
+        // Of the one exchange.
+        extensions.remove::<Trail>();
+        extensions.remove::<Degraded>();
+        let facts = extensions.remove::<Insight>().map(|insight| {
+            let mut facts = insight.read(|facts| facts.within(bytes.len()));
+            // The tokens were counted when it was made: standing in costs none, which is not the same as unknown.
+            let zero = Some(0);
+            let none = &mut facts.usage;
+            (none.input, none.cache_read, none.cache_write) = (zero, zero, zero);
+            (none.output, none.reasoning) = (zero, zero);
+            // Nor does it say anything of how quick a target is now.
+            (facts.output_bytes, facts.first_content, facts.slow) = (0, None, Slow::default());
+            facts
+        });
+        // Copied: the bytes may be a small part of a large buffer.
+        Self { headers, extensions, facts, bytes: Bytes::copy_from_slice(bytes) }
+    }
+
+    /// Its head, as that of a new response.
+    pub(crate) fn head(&self, age: Duration) -> Parts {
+        let mut parts = http::Response::new(()).into_parts().0;
+        parts.headers.clone_from(&self.headers);
+        parts.headers.insert(AGE, HeaderValue::from(age.as_secs()));
+        parts.extensions.clone_from(&self.extensions);
+        if let Some(facts) = &self.facts {
+            // One of its own: what is learnt of one answer is not told of another.
+            let insight = Insight::new();
+            insight.learn(|new| new.clone_from(facts));
+            parts.extensions.insert(insight);
+        }
+        parts
+    }
+}
+
+/// Whether the content is read while it comes.
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
+    STREAMS.iter().any(|name| is_type(headers, name))
+}
+
+/// Whether the content type begins so.
+pub(crate) fn is_type(headers: &HeaderMap, name: &str) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    content_type.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Whether all is there that was announced.
+pub(crate) fn is_whole(headers: &HeaderMap, length: usize) -> bool {
+    let announced = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+    announced.is_none_or(|announced| announced == length.to_string().as_bytes())
+}
+
+/// Whether nothing that was learnt speaks against an answer; with `judged`, only where somebody has judged it. What an inner
+/// layer learnt may be known only now that the body has ended.
+pub(crate) fn is_good(extensions: &Extensions, judged: bool) -> bool {
+    Insight::of(extensions).map_or(!judged, |insight| {
+        insight.read(|facts| {
+            facts.verdict.map_or(!judged, |verdict| verdict.is_success())
+                && matches!(facts.finish, None | Some(Finish::Stop | Finish::ToolCalls))
+        })
+    })
+}
+
+/// Whether a target gave it, and not what stood in for all of them: kept again, that would live longer than it may.
+pub(crate) fn is_of_a_route(extensions: &Extensions) -> bool {
+    Degraded::of(extensions).is_none_or(|mark| mark.stand_in == StandIn::Route)
+}

@@ -1,0 +1,236 @@
+//! The body of an answer that is recorded while it passes, or given again.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use failsoft_core::{BoxError, Held, Insight};
+use http::response::Parts;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+use super::{
+    core::{Core, Lead, NotKept, Place},
+    form::ends_as_a_stream,
+    similar::Asked,
+};
+use crate::answer::{is_good, is_type, is_whole};
+
+pin_project! {
+    /// The body of a response that passed a cache: as it comes, and recorded where it is to be kept; or one that is given
+    /// again. What the caller sees is the same to the byte.
+    pub struct CacheBody<B> {
+        #[pin]
+        body: Held<B>,
+        // Last, so that it ends after everything that the body may still report while it drops.
+        record: Option<Record>,
+    }
+}
+
+impl<B> CacheBody<B> {
+    /// A body that is not recorded.
+    pub(super) const fn plain(body: B) -> Self {
+        Self { body: Held::unread(body), record: None }
+    }
+
+    pub(super) const fn held(body: Held<B>) -> Self {
+        Self { body, record: None }
+    }
+
+    pub(super) fn again(bytes: Bytes) -> Self {
+        Self { body: Held::whole(bytes, None), record: None }
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> CacheBody<B> {
+    pub(super) fn recorded(body: B, record: Record) -> Self {
+        let mut record = Some(record);
+        if body.is_end_stream() {
+            end(&mut record, false);
+        }
+        Self { body: Held::unread(body), record }
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> Body for CacheBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut this = self.project();
+        if let Some(asked) = this.record.as_mut().and_then(|record| record.asked.as_mut()) {
+            // Whether or not it is there when the body ends: the body does not wait for it.
+            let _ = asked.poll(cx);
+        }
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => match frame.data_ref() {
+                Some(data) => {
+                    if let Some(record) = this.record {
+                        if !record.push(data) {
+                            *this.record = None;
+                        }
+                    }
+                    // Whoever knows the length may never poll again.
+                    if this.body.is_end_stream() {
+                        end(this.record, false);
+                    }
+                }
+                None => end(this.record, true),
+            },
+            Some(Err(_)) => {
+                if let Some(mut record) = this.record.take() {
+                    record.fail();
+                }
+            }
+            None => end(this.record, false),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn end(record: &mut Option<Record>, trailers: bool) {
+    if let Some(mut record) = record.take() {
+        record.end(trailers);
+    }
+}
+
+impl<B> fmt::Debug for CacheBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheBody")
+            .field("body", &self.body)
+            .field("recorded", &self.record.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of an answer so far. Dropped before its end, it leads no longer.
+pub(super) struct Record {
+    core: Arc<Core>,
+    place: Place,
+    /// Without what a kept answer does not repeat.
+    parts: Parts,
+    bytes: BytesMut,
+    /// What it answers, to be found by what is similar.
+    asked: Option<Asked>,
+    /// Those who wait for it follow it.
+    lead: Option<Lead>,
+}
+
+impl Record {
+    pub(super) fn new(
+        core: Arc<Core>,
+        place: Place,
+        parts: &Parts,
+        asked: Option<Asked>,
+        lead: Option<Lead>,
+    ) -> Self {
+        let mut kept = http::Response::new(()).into_parts().0;
+        kept.headers.clone_from(&parts.headers);
+        kept.extensions.clone_from(&parts.extensions);
+        Self { core, place, parts: kept, bytes: BytesMut::new(), asked, lead }
+    }
+
+    /// `false` where it is too long to be kept.
+    fn push(&mut self, data: &Bytes) -> bool {
+        if self.bytes.len().saturating_add(data.remaining()) > self.core.body_cap {
+            self.give_up(NotKept::TooLong);
+            return false;
+        }
+        if let Some(lead) = &self.lead {
+            lead.alive(Instant::now());
+        }
+        self.bytes.extend_from_slice(data);
+        true
+    }
+
+    fn end(&mut self, trailers: bool) {
+        if trailers {
+            return self.give_up(NotKept::Trailers);
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        if !is_whole(&self.parts.headers, bytes.len()) {
+            self.core.meters.not_kept(NotKept::Cut);
+            return self.fail();
+        }
+        if !is_good(&self.parts.extensions, self.core.judged) {
+            let is_judged =
+                Insight::of(&self.parts.extensions).is_some_and(|insight| insight.verdict().is_some());
+            if is_judged {
+                self.core.meters.not_kept(NotKept::Bad);
+                return self.fail();
+            }
+            return self.give_up(NotKept::Unjudged);
+        }
+        match (self.core.keep(&self.place, &self.parts, &bytes, self.asked.as_ref()), self.lead.take()) {
+            (Some(answer), Some(lead)) => lead.done(answer),
+            (_, Some(lead)) => lead.alone(),
+            (_, None) => {}
+        }
+    }
+
+    /// The answer is no good one. Those who follow may have another.
+    fn fail(&mut self) {
+        if let Some(lead) = self.lead.take() {
+            lead.failed();
+        }
+    }
+
+    /// There is nothing to share.
+    fn give_up(&mut self, why: NotKept) {
+        self.core.meters.not_kept(why);
+        if let Some(lead) = self.lead.take() {
+            lead.alone();
+        }
+    }
+}
+
+impl Drop for Record {
+    /// Clients of events stop at the protocol's own end, and read no further.
+    fn drop(&mut self) {
+        let is_over = self.bytes.is_empty()
+            || !is_type(&self.parts.headers, "text/event-stream")
+            || !ends_as_a_stream(&self.bytes);
+        if !is_over {
+            self.end(false);
+        }
+    }
+}
+
+/// Keeps an answer that was read to its end.
+pub(super) fn keep_whole(
+    core: &Core,
+    place: &Place,
+    parts: &Parts,
+    whole: (&[u8], bool),
+    asked: Option<&Asked>,
+) {
+    let (bytes, trailers) = whole;
+    let not_kept = if trailers {
+        NotKept::Trailers
+    } else if !is_whole(&parts.headers, bytes.len()) {
+        NotKept::Cut
+    } else if !is_good(&parts.extensions, core.judged) {
+        NotKept::Bad
+    } else {
+        core.keep(place, parts, bytes, asked);
+        return;
+    };
+    core.meters.not_kept(not_kept);
+}

@@ -1,0 +1,341 @@
+//! The canonical form of a JSON text: what is left when spaces, the order of keys and the ways to write a character do
+//! not matter. Numbers stay as they are written, so that none loses digits.
+
+use std::borrow::Cow;
+
+/// A JSON text taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node<'a> {
+    /// A number, `true`, `false` or `null`.
+    Bare(&'a str),
+    Text(Cow<'a, str>),
+    List(Vec<Self>),
+    /// Sorted by the keys, of which no two are the same.
+    Fields(Vec<(Cow<'a, str>, Self)>),
+}
+
+/// Deeper texts are not taken apart: each level takes a place on the stack.
+const MAX_DEPTH: usize = 64;
+
+impl<'a> Node<'a> {
+    /// `None` where the text is no JSON, is too deep, or names a field twice: readers differ on which of the two counts.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let mut reader = Reader { text, at: 0 };
+        let node = reader.node(0)?;
+        reader.space();
+        (reader.at == text.len()).then_some(node)
+    }
+
+    /// A field of an object.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Fields(fields) = self else { return None };
+        let place = fields.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
+        fields.get(place).map(|(_, node)| node)
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(nodes) => Some(nodes),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        matches!(self, Self::Bare("true"))
+    }
+
+    /// Shows the canonical form, piece by piece; each piece says how long it is, so that no two texts look the same.
+    /// `hole` stands for a text that is left out, and `fields` of the outermost object are left out where it says so.
+    pub(super) fn show(&self, hole: Option<&Self>, skip: &dyn Fn(&str) -> bool, to: &mut impl FnMut(&[u8])) {
+        if hole.is_some_and(|hole| std::ptr::eq(hole, self)) {
+            return to(b"h");
+        }
+        let piece = |tag: &[u8], bytes: &[u8], to: &mut dyn FnMut(&[u8])| {
+            to(tag);
+            to(&(bytes.len() as u64).to_le_bytes());
+            to(bytes);
+        };
+        match self {
+            Self::Bare(text) => piece(b"b", text.as_bytes(), to),
+            Self::Text(text) => piece(b"t", text.as_bytes(), to),
+            Self::List(nodes) => {
+                to(b"l");
+                to(&(nodes.len() as u64).to_le_bytes());
+                nodes.iter().for_each(|node| node.show(hole, &|_| false, to));
+            }
+            Self::Fields(fields) => {
+                to(b"f");
+                for (key, node) in fields.iter().filter(|(key, _)| !skip(key)) {
+                    piece(b"k", key.as_bytes(), to);
+                    node.show(hole, &|_| false, to);
+                }
+                to(b"e");
+            }
+        }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    fn space(&mut self) {
+        self.at += self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.rest().first() == Some(&byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn node(&mut self, depth: usize) -> Option<Node<'a>> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        self.space();
+        match self.rest().first()? {
+            b'"' => self.string().map(Node::Text),
+            b'[' => self.list(depth),
+            b'{' => self.fields(depth),
+            _ => self.bare(),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Option<Node<'a>> {
+        let mut nodes = Vec::new();
+        self.at += 1;
+        self.space();
+        if self.take(b']') {
+            return Some(Node::List(nodes));
+        }
+        loop {
+            nodes.push(self.node(depth + 1)?);
+            self.space();
+            if self.take(b']') {
+                return Some(Node::List(nodes));
+            }
+            self.take(b',').then_some(())?;
+        }
+    }
+
+    fn fields(&mut self, depth: usize) -> Option<Node<'a>> {
+        let mut fields = Vec::new();
+        self.at += 1;
+        self.space();
+        if self.take(b'}') {
+            return Some(Node::Fields(fields));
+        }
+        loop {
+            self.space();
+            (self.rest().first() == Some(&b'"')).then_some(())?;
+            let key = self.string()?;
+            self.space();
+            self.take(b':').then_some(())?;
+            fields.push((key, self.node(depth + 1)?));
+            self.space();
+            if self.take(b'}') {
+                break;
+            }
+            self.take(b',').then_some(())?;
+        }
+        fields.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let twice = fields.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        (!twice).then_some(Node::Fields(fields))
+    }
+
+    fn bare(&mut self) -> Option<Node<'a>> {
+        let length = self
+            .rest()
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+            .count();
+        let text = self.text.get(self.at..self.at + length)?;
+        self.at += length;
+        (matches!(text, "true" | "false" | "null") || is_number(text)).then_some(Node::Bare(text))
+    }
+
+    /// At a quote.
+    fn string(&mut self) -> Option<Cow<'a, str>> {
+        self.at += 1;
+        let plain = self.plain()?;
+        if self.take(b'"') {
+            return Some(Cow::Borrowed(plain));
+        }
+        let mut text = plain.to_owned();
+        while !self.take(b'"') {
+            // `plain` stops at a quote and at a backslash.
+            self.at += 1;
+            text.push(self.escape()?);
+            text.push_str(self.plain()?);
+        }
+        Some(Cow::Owned(text))
+    }
+
+    /// Up to the next quote or backslash; `None` where there is none, or a control character before it.
+    fn plain(&mut self) -> Option<&'a str> {
+        let length = self.rest().iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+        let text = self.text.get(self.at..self.at + length)?;
+        self.at += length;
+        (!self.rest().first().is_some_and(u8::is_ascii_control)).then_some(text)
+    }
+
+    /// After the backslash.
+    fn escape(&mut self) -> Option<char> {
+        let byte = *self.rest().first()?;
+        self.at += 1;
+        Some(match byte {
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.unit()?;
+                if !(0xd800..0xdc00).contains(&first) {
+                    // A lone half of a pair is no character.
+                    return char::from_u32(first);
+                }
+                (self.take(b'\\') && self.take(b'u')).then_some(())?;
+                let second = self.unit()?.checked_sub(0xdc00).filter(|second| *second < 0x400)?;
+                return char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + second);
+            }
+            _ => return None,
+        })
+    }
+
+    fn unit(&mut self) -> Option<u32> {
+        let digits = self.text.get(self.at..self.at + 4)?;
+        let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.at += 4;
+        hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let (base, exponent) =
+        text.split_once(['e', 'E']).map_or((text, None), |(base, exponent)| (base, Some(exponent)));
+    let (whole, fraction) =
+        base.split_once('.').map_or((base, None), |(whole, fraction)| (whole, Some(fraction)));
+    digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && fraction.is_none_or(digits)
+        && exponent.is_none_or(|exponent| digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> Option<Vec<u8>> {
+        let mut shown = Vec::new();
+        Node::parse(text.as_bytes())?.show(None, &|_| false, &mut |bytes| shown.extend_from_slice(bytes));
+        Some(shown)
+    }
+
+    // G88
+    #[test]
+    fn spaces_the_order_of_keys_and_escapes_do_not_matter() {
+        let plain = shown(r#"{"a":[1,{"b":"é/","c":null}],"d":"😀"}"#).unwrap();
+        let other =
+            "\n{ \"d\" : \"\\ud83d\\uDE00\",\t\"a\": [1 , { \"c\": null, \"\\u0062\": \"\\u00e9\\/\" }] } ";
+        assert_eq!(shown(other).unwrap(), plain);
+    }
+
+    #[test]
+    fn what_differs_in_a_value_differs() {
+        let all = [
+            r#"{"a":1}"#,
+            r#"{"a":1.0}"#,
+            r#"{"a":"1"}"#,
+            r#"{"a":[1]}"#,
+            r#"{"a":12345678901234567890123}"#,
+            r#"{"a":12345678901234567890124}"#,
+            r#"{"a":null}"#,
+            "{}",
+            r#"{"a":{}}"#,
+            r#"{"a":[]}"#,
+            r#"[["a"],"b"]"#,
+            r#"[["a","b"]]"#,
+            r#"{"ab":"c"}"#,
+            r#"{"a":"bc"}"#,
+            r#"{"a":true}"#,
+            r#"{"a":"true"}"#,
+            r#""f""#,
+            "[]",
+        ];
+        let shown: std::collections::HashSet<_> = all.iter().map(|text| shown(text).unwrap()).collect();
+        assert_eq!(shown.len(), all.len());
+    }
+
+    #[test]
+    fn what_readers_may_take_differently_is_not_taken_apart() {
+        let deep = "[".repeat(10_000);
+        let bad = [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#""\ud800""#,
+            r#""\ud800\u0041""#,
+            r#""\udc00""#,
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "1e",
+            "NaN",
+            "[1,]",
+            r#"{"a":1,}"#,
+            "{a:1}",
+            "'a'",
+            "[1] 2",
+            "",
+            "\"a\nb\"",
+            r#""\x""#,
+            r#""\u00g0""#,
+            r#""a"#,
+            &deep,
+            r#""\u+041""#,
+            "\u{feff}{}",
+            "tru",
+            "[1 2]",
+        ];
+        for text in bad {
+            assert_eq!(Node::parse(text.as_bytes()), None, "{text:.40}");
+        }
+        assert_eq!(Node::parse(b"\"\xff\""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn it_takes_what_a_strict_reader_takes(text in r#"[\[\]{}",:\\u0-9ab\. eE+-]{0,24}"#) {
+            let strict = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+            let ours = Node::parse(text.as_bytes()).is_some();
+            // Less: names that come twice, numbers too large for that reader's.
+            prop_assert!(strict || !ours || text.contains(['e', 'E']));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Node::parse(&bytes);
+        }
+    }
+}
