@@ -45,7 +45,7 @@ pub(super) struct Source<S, Req, P: Replay<Req>> {
 struct Restarts<S: Service<Req>, Req, P: Replay<Req>> {
     source: Source<S, Req, P>,
     events: Events,
-    asking: Option<Pin<Box<Asking<S, S::Future, Req>>>>,
+    asking: Option<BoxAsking<S, S::Future, Req>>,
     /// Why the stream before has failed, until another one is there.
     error: Option<BoxError>,
     verdict: Verdict,
@@ -54,6 +54,8 @@ struct Restarts<S: Service<Req>, Req, P: Replay<Req>> {
     /// What is handed on after that.
     trailers: Option<Frame<Bytes>>,
 }
+
+type BoxAsking<S, SF, Req> = Pin<Box<Asking<S, SF, Req>>>;
 
 pin_project! {
     #[project = AskingProj]
