@@ -17,6 +17,7 @@ use crate::{
     finish::finish_of,
     form::Form,
     lens,
+    mould::{Adds, Plain},
     pieces::{CallPart, Parts},
     whole::fail,
 };
@@ -82,13 +83,16 @@ impl Stream {
             self.block(raw, seen, |raw, index, parts| {
                 let [start] = lens::fields(raw, ["start"]).unwrap_or_default();
                 block_start(start.unwrap_or("{}"), index, parts);
+                None::<()>
             });
         }
         if let Some(raw) = delta {
-            self.block(raw, seen, |raw, index, parts| {
-                let [delta] = lens::fields(raw, ["delta"]).unwrap_or_default();
-                block(delta.unwrap_or("{}"), index, parts);
-            });
+            let [inner, padding] = lens::fields(raw, ["delta", "p"]).unwrap_or_default();
+            let only = self.block(raw, seen, |_, index, parts| block(inner.unwrap_or("{}"), index, parts));
+            if let (Some((adds, raw)), [None, _, None, None]) = (only, [start, delta, stop, metadata]) {
+                let (name, data, unread) = (event.name, event.data, [padding, None, None]);
+                self.draft.learn(&Plain { name, data, adds, raw, unread, usage: None });
+            }
         }
         if let Some(raw) = stop {
             let [reason] = lens::fields(raw, ["stopReason"]).unwrap_or_default();
@@ -114,14 +118,21 @@ impl Stream {
     }
 
     /// Adds what an event says of one block of the content.
-    fn block(&mut self, raw: &str, seen: &mut Seen, add: impl FnOnce(&str, u64, &mut Parts<'_>)) {
+    fn block<T>(
+        &mut self,
+        raw: &str,
+        seen: &mut Seen,
+        add: impl FnOnce(&str, u64, &mut Parts<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut only = None;
         let [index] = lens::fields(raw, ["contentBlockIndex"]).unwrap_or_default();
         let index = index.and_then(lens::count).unwrap_or(0);
         seen.content |= self.draft.add(0, |message, room| {
             let mut parts = Parts::new(message, room);
-            add(raw, index, &mut parts);
+            only = add(raw, index, &mut parts);
             parts.added()
         });
+        only
     }
 
     fn other(&mut self, event: Event<'_>, attempt: &Attempt, seen: &mut Seen) {
@@ -157,11 +168,13 @@ fn block_start(raw: &str, index: u64, parts: &mut Parts<'_>) {
     }
 }
 
-/// A block of content, whole or a piece of one.
-fn block(raw: &str, index: u64, parts: &mut Parts<'_>) {
+/// A block of content, whole or a piece of one. Gives the string that is all of it, where that is so.
+fn block<'a>(raw: &'a str, index: u64, parts: &mut Parts<'_>) -> Option<(Adds, &'a str)> {
     let names =
         ["text", "toolUse", "reasoningContent", "citationsContent", "image", "video", "audio", "document"];
-    let Some([text, tool, reasoning, cited, shown @ ..]) = lens::fields(raw, names) else { return };
+    let [text, tool, reasoning, cited, shown @ ..] = lens::fields(raw, names)?;
+    let is_bare = cited.is_none() && shown == [None; 4];
+    let mut only = None;
     if let Some(text) = text.and_then(lens::string) {
         parts.say(&text);
     }
@@ -171,6 +184,7 @@ fn block(raw: &str, index: u64, parts: &mut Parts<'_>) {
         let input = input.unwrap_or_default();
         let arguments = &*lens::string(input).unwrap_or_else(|| input.into());
         parts.call(index, CallPart { id: id.as_deref(), name: &name, arguments, is_custom: false });
+        only = (id.is_none() && name.is_empty()).then_some((Adds::Arguments { choice: 0, at: index }, input));
     }
     if let Some(raw) = reasoning {
         // The signature alone is a seal on what was thought before.
@@ -179,6 +193,7 @@ fn block(raw: &str, index: u64, parts: &mut Parts<'_>) {
         let [inner] = whole.and_then(|raw| lens::fields(raw, ["text"])).unwrap_or_default();
         let said = text.or(inner).or(redacted);
         parts.think(&said.and_then(lens::string).unwrap_or_default());
+        only = said.map(|raw| (Adds::Reasoning { choice: 0 }, raw));
     }
     if let Some([list]) = cited.and_then(|raw| lens::fields(raw, ["content"])) {
         lens::each(list.unwrap_or("[]"), |raw| {
@@ -190,6 +205,12 @@ fn block(raw: &str, index: u64, parts: &mut Parts<'_>) {
     if shown.into_iter().flatten().any(lens::truthy) {
         parts.show();
     }
+    let only = match (text, tool, reasoning) {
+        (Some(raw), None, None) => Some((Adds::Text { choice: 0 }, raw)),
+        (None, Some(_), None) | (None, None, Some(_)) => only,
+        _ => None,
+    };
+    only.filter(|(_, raw)| is_bare && raw.starts_with('"'))
 }
 
 /// The tokens that a body says were used.

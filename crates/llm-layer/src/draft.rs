@@ -1,7 +1,7 @@
 //! A streamed answer while it is put together: what the readers of all dialects share.
 
 use failsoft_core::{Class, Facts, Fault, Finding, Hint, Severity, SoftKind, Usage, Verdict};
-use stream_layer::SseEvents;
+use stream_layer::{ArrayElements, Lines, SseEvents};
 
 use http::HeaderMap;
 
@@ -29,6 +29,7 @@ pub(crate) enum Ended {
 /// An event that was like one before it. What it adds is in the draft; what else the dialect makes of it is left to do.
 #[derive(Debug)]
 pub(crate) struct Again {
+    pub(crate) adds: Adds,
     pub(crate) has_content: bool,
     /// The token counts that came with it.
     pub(crate) counted: Option<Counted>,
@@ -45,6 +46,20 @@ impl<'a> Source<'a> for SseEvents<'a> {
     #[inline]
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
         Self::next_known(self, know)
+    }
+}
+
+impl<'a> Source<'a> for Lines<'a> {
+    #[inline]
+    fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        Self::next_known(self, |line| know(&[], line))
+    }
+}
+
+impl<'a> Source<'a> for ArrayElements<'a> {
+    #[inline]
+    fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        Self::next_known(self, |element| know(&[], element))
     }
 }
 
@@ -167,7 +182,7 @@ impl Draft {
                 self.call(choice, at, CallPart { arguments: text, ..CallPart::default() })
             }
         };
-        Again { has_content, counted: counted.copied() }
+        Again { adds, has_content, counted: counted.copied() }
     }
 
     /// Something came that is no piece of an answer in this dialect.

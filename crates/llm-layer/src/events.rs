@@ -2,6 +2,8 @@
 //!
 //! Bytes are cut into [`Event`]s here; an [`Answer`] makes sense of them, one reader for each dialect.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use failsoft_core::{Class, Fault, Hint, Verdict};
 use serde::de::IgnoredAny;
@@ -90,11 +92,8 @@ impl Answer {
         seen.content |= again.has_content;
         match self {
             Self::Chat(stream) => stream.again(&again, seen),
-            Self::Responses(_)
-            | Self::Anthropic(_)
-            | Self::Gemini(_)
-            | Self::Bedrock(_)
-            | Self::Ollama(_) => {}
+            Self::Gemini(stream) => stream.again(&again, seen),
+            Self::Responses(_) | Self::Anthropic(_) | Self::Bedrock(_) | Self::Ollama(_) => {}
         }
         true
     }
@@ -143,7 +142,11 @@ impl Events {
             Framer::Sse(framer, tail) => reader.sse(framer, tail, bytes, attempt, &mut seen),
             Framer::Lines(framer) => {
                 let mut lines = framer.feed(bytes);
-                while let (false, Some(line)) = (seen.is_over(), lines.next_line()) {
+                while !seen.is_over() {
+                    if reader.answer.again(&mut lines, &mut seen) {
+                        continue;
+                    }
+                    let Some(line) = lines.next_line() else { break };
                     match line {
                         Ok(line) => reader.json(line, attempt, &mut seen),
                         Err(too_long) => {
@@ -155,7 +158,11 @@ impl Events {
             }
             Framer::Array(framer) => {
                 let mut elements = framer.feed(bytes);
-                while let (false, Some(element)) = (seen.is_over(), elements.next_element()) {
+                while !seen.is_over() {
+                    if reader.answer.again(&mut elements, &mut seen) {
+                        continue;
+                    }
+                    let Some(element) = elements.next_element() else { break };
                     match element {
                         Ok(element) => reader.json(element, attempt, &mut seen),
                         Err(err) => {
@@ -294,17 +301,27 @@ impl Reader {
 
     /// An event that is nothing but JSON.
     fn json(&mut self, data: &[u8], attempt: &mut Attempt, seen: &mut Seen) {
+        if self.answer.again(&mut (&[][..], data), seen) {
+            return;
+        }
         seen.events += 1;
-        let text = String::from_utf8_lossy(data);
+        let text = text(data);
         self.event(Event { name: "", data: text.trim() }, attempt, seen);
     }
 
     /// One of AWS's messages. What it is stands in its headers, what it says in its payload.
     fn binary(&mut self, message: EventStreamMessage<'_>, attempt: &mut Attempt, seen: &mut Seen) {
-        seen.events += 1;
-        let text = String::from_utf8_lossy(message.payload());
         let name = |header| message.text(header).unwrap_or_default();
-        match message.text(":message-type") {
+        let kind = message.text(":message-type");
+        if !matches!(kind, Some("exception" | "error")) {
+            let mut event = (name(":event-type").as_bytes(), message.payload());
+            if self.answer.again(&mut event, seen) {
+                return;
+            }
+        }
+        seen.events += 1;
+        let text = text(message.payload());
+        match kind {
             Some("exception") => {
                 let error = bedrock::exception(name(":exception-type"), text.trim());
                 seen.fault = Some(attempt.reported(&error));
@@ -319,6 +336,12 @@ impl Reader {
             _ => self.event(Event { name: name(":event-type"), data: text.trim() }, attempt, seen),
         }
     }
+}
+
+/// Data as text, with replacement characters for what is not UTF-8.
+fn text(data: &[u8]) -> Cow<'_, str> {
+    // The lossy way looks at each byte by itself.
+    std::str::from_utf8(data).map_or_else(|_| String::from_utf8_lossy(data), Cow::Borrowed)
 }
 
 fn is_json(data: &[u8]) -> bool {

@@ -15,12 +15,13 @@ use self::{partial::Partial, usage::Counts};
 use crate::{
     Offered,
     attempt::Attempt,
-    draft::{Draft, Ended},
+    draft::{Again, Draft, Ended},
     error::Top,
     events::{Event, error_in, no_object},
     finish::finish_of,
     form::Form,
     lens,
+    mould::{Adds, Plain, Used},
     pieces::{CallPart, Parts},
     whole::fail,
 };
@@ -79,7 +80,7 @@ impl Stream {
             return;
         }
         let Some(chunk) = Chunk::read(event.data) else { return no_object(event, attempt, seen) };
-        self.chunk(&chunk, seen);
+        let only = self.chunk(&chunk, seen);
         let error = if event.name == "error" {
             Some(Top::read(event.data).and_then(|top| top.failure()).unwrap_or_default())
         } else if chunk.may_be_error() {
@@ -92,10 +93,28 @@ impl Stream {
         } else if chunk.is_other() {
             self.draft.other();
             seen.content |= self.draft.is_other(attempt);
+        } else if let (Some((adds, raw)), None) = (only, chunk.feedback) {
+            let (name, data, unread) = (event.name, event.data, [chunk.id, None, None]);
+            let usage = chunk.usage.and_then(|raw| Some(Used { raw, fields: usage::fields(raw)? }));
+            self.draft.learn(&Plain { name, data, adds, raw, unread, usage });
         }
     }
 
-    fn chunk(&mut self, chunk: &Chunk<'_>, seen: &mut Seen) {
+    /// Takes what else is in an event that was like one before it.
+    pub(crate) fn again(&mut self, again: &Again, seen: &mut Seen) {
+        if let Some(counted) = &again.counted {
+            self.counts.set_counted(counted);
+            seen.progress |= self.draft.used(self.counts.usage());
+        }
+        let (Adds::Text { choice } | Adds::Reasoning { choice } | Adds::Arguments { choice, .. }) =
+            again.adds;
+        if let Some((_, parts)) = self.parts.iter_mut().find(|(known, _)| *known == choice) {
+            *parts += 1;
+        }
+    }
+
+    /// Gives the string that is all that the chunk adds beside token counts, where that is so.
+    fn chunk<'a>(&mut self, chunk: &Chunk<'a>, seen: &mut Seen) -> Option<(Adds, &'a str)> {
         if let Some(usage) = chunk.usage {
             self.counts.set(usage);
             seen.progress |= self.draft.used(self.counts.usage());
@@ -105,18 +124,18 @@ impl Stream {
             self.refused.get_or_insert(Verdict::of(Class::Refused));
             self.is_blocked = true;
         }
-        let mut position = 0;
+        let (mut position, mut only) = (0, None);
         lens::each(chunk.candidates.unwrap_or("[]"), |raw| {
-            self.candidate(raw, position, seen);
+            only = self.candidate(raw, position, seen);
             position += 1;
             true
-        });
+        })?;
+        only.filter(|_| position == 1)
     }
 
-    fn candidate(&mut self, raw: &str, position: u64, seen: &mut Seen) {
-        let Some([index, content, finish]) = lens::fields(raw, ["index", "content", "finishReason"]) else {
-            return;
-        };
+    fn candidate<'a>(&mut self, raw: &'a str, position: u64, seen: &mut Seen) -> Option<(Adds, &'a str)> {
+        let [index, content, finish] = lens::fields(raw, ["index", "content", "finishReason"])?;
+        let is_open = finish.is_none();
         let index = index.and_then(lens::count).unwrap_or(position);
         if finish.and_then(lens::string).is_some_and(|reason| reason.eq_ignore_ascii_case("recitation")) {
             // Too close to something that exists: another wording may pass.
@@ -126,7 +145,7 @@ impl Stream {
         seen.progress |= finish.is_some();
         let before = self.parts.iter().find(|(known, _)| *known == index).map_or(0, |(_, parts)| *parts);
         let mut next = before;
-        let open = &mut self.open;
+        let (open, mut only) = (&mut self.open, None);
         let has_content = self.draft.add(index, |candidate, room| {
             if finish.is_some() {
                 candidate.finish = finish;
@@ -134,7 +153,7 @@ impl Stream {
             let mut parts = Parts::new(candidate, room);
             let [list] = content.and_then(|raw| lens::fields(raw, ["parts"])).unwrap_or_default();
             lens::each(list.unwrap_or("[]"), |raw| {
-                part(raw, (index, next), open, &mut parts);
+                only = part(raw, (index, next), open, &mut parts);
                 next += 1;
                 true
             });
@@ -147,6 +166,7 @@ impl Stream {
             None if has_room => self.parts.push((index, next)),
             None => {}
         }
+        only.filter(|_| is_open && next == before + 1)
     }
 
     /// The answer is over: a call that was not ended is cut.
@@ -189,6 +209,7 @@ struct Chunk<'a> {
     feedback: Option<&'a str>,
     usage: Option<&'a str>,
     error: Option<&'a str>,
+    id: Option<&'a str>,
     response: bool,
 }
 
@@ -196,7 +217,7 @@ impl<'a> Chunk<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let names = ["candidates", "promptFeedback", "usageMetadata", "error", "responseId", "modelVersion"];
         let [candidates, feedback, usage, error, id, version] = lens::fields(text, names)?;
-        Some(Self { candidates, feedback, usage, error, response: id.is_some() || version.is_some() })
+        Some(Self { candidates, feedback, usage, error, id, response: id.is_some() || version.is_some() })
     }
 
     fn may_be_error(&self) -> bool {
@@ -230,8 +251,14 @@ impl OpenCall {
     }
 }
 
-/// Adds one part of a candidate's content. `place` is the candidate's index and the part's own.
-fn part(raw: &str, place: (u64, u64), open: &mut Option<OpenCall>, parts: &mut Parts<'_>) {
+/// Adds one part of a candidate's content. `place` is the candidate's index and the part's own. Gives the string that is all
+/// of it, where that is so.
+fn part<'a>(
+    raw: &'a str,
+    place: (u64, u64),
+    open: &mut Option<OpenCall>,
+    parts: &mut Parts<'_>,
+) -> Option<(Adds, &'a str)> {
     let names = [
         "text",
         "thought",
@@ -241,9 +268,10 @@ fn part(raw: &str, place: (u64, u64), open: &mut Option<OpenCall>, parts: &mut P
         "executableCode",
         "codeExecutionResult",
     ];
-    let Some([text, thought, function, shown @ ..]) = lens::fields(raw, names) else { return };
+    let [text, thought, function, shown @ ..] = lens::fields(raw, names)?;
+    let is_thought = thought == Some("true");
     if let Some(text) = text.and_then(lens::string) {
-        if thought == Some("true") { parts.think(&text) } else { parts.say(&text) }
+        if is_thought { parts.think(&text) } else { parts.say(&text) }
     }
     if let Some(raw) = function {
         call(raw, place, open, parts);
@@ -251,6 +279,10 @@ fn part(raw: &str, place: (u64, u64), open: &mut Option<OpenCall>, parts: &mut P
     if shown.into_iter().flatten().any(lens::truthy) {
         parts.show();
     }
+    let (choice, _) = place;
+    let adds = if is_thought { Adds::Reasoning { choice } } else { Adds::Text { choice } };
+    let is_bare = function.is_none() && shown == [None; 4];
+    text.filter(|raw| is_bare && raw.starts_with('"')).map(|raw| (adds, raw))
 }
 
 /// Adds a function call, or a piece of one.
@@ -352,7 +384,9 @@ fn judge<'a>(
     facts: &mut Facts,
 ) {
     let (mut stream, mut seen) = (Stream::new(usize::MAX), Seen::default());
-    chunks.into_iter().for_each(|chunk| stream.chunk(&chunk, &mut seen));
+    for chunk in chunks {
+        stream.chunk(&chunk, &mut seen);
+    }
     stream.close();
     facts.usage = stream.counts.usage();
     stream.tell_refused(facts);

@@ -16,6 +16,7 @@ use crate::{
     finish::finish_of,
     form::Form,
     lens,
+    mould::{Adds, Plain},
     pieces::{CallPart, Parts},
     whole::fail,
 };
@@ -74,7 +75,10 @@ impl Stream {
             }
             return;
         }
-        self.line(&line, seen);
+        if let Some((adds, raw)) = self.line(&line, seen) {
+            let (name, data, unread) = (event.name, event.data, [line.created, None, None]);
+            self.draft.learn(&Plain { name, data, adds, raw, unread, usage: None });
+        }
         if self.is_done {
             match self.conclude(Ended::Said, attempt) {
                 Ok(verdict) => seen.end = verdict,
@@ -83,13 +87,14 @@ impl Stream {
         }
     }
 
-    fn line(&mut self, line: &Line<'_>, seen: &mut Seen) {
+    /// Gives the string that is all that the line adds, where that is so.
+    fn line<'a>(&mut self, line: &Line<'a>, seen: &mut Seen) -> Option<(Adds, &'a str)> {
         self.usage.set(&line.usage);
         seen.progress |= self.draft.used(self.usage);
-        let calls = &mut self.calls;
+        let (calls, mut only) = (&mut self.calls, None);
         seen.content |= self.draft.add(0, |message, room| {
             let mut parts = Parts::new(message, room);
-            line.add(calls, &mut parts);
+            only = line.add(calls, &mut parts);
             let added = parts.added();
             if line.is_done {
                 // Older servers give no reason: then it was done.
@@ -101,6 +106,7 @@ impl Stream {
         if line.is_done && line.says_loaded() {
             self.loaded = finish_of(line.reason);
         }
+        only.filter(|_| !line.is_done && line.usage.is_unknown())
     }
 
     /// What the whole answer means.
@@ -123,6 +129,7 @@ struct Line<'a> {
     thinking: Option<&'a str>,
     reason: Option<&'a str>,
     error: Option<&'a str>,
+    created: Option<&'a str>,
     is_done: bool,
     says_done: bool,
     usage: Usage,
@@ -139,8 +146,10 @@ impl<'a> Line<'a> {
             "error",
             "prompt_eval_count",
             "eval_count",
+            "created_at",
         ];
-        let [message, response, thinking, done, reason, error, input, output] = lens::fields(text, names)?;
+        let [message, response, thinking, done, reason, error, input, output, created] =
+            lens::fields(text, names)?;
         let count = |raw: Option<&str>| raw.and_then(lens::count);
         Some(Self {
             message,
@@ -148,6 +157,7 @@ impl<'a> Line<'a> {
             thinking,
             reason,
             error,
+            created,
             is_done: done == Some("true"),
             says_done: done.is_some(),
             usage: Usage { input: count(input), output: count(output), ..Usage::default() },
@@ -163,22 +173,25 @@ impl<'a> Line<'a> {
         matches!(self.reason.and_then(lens::string).as_deref(), Some("load" | "unload"))
     }
 
-    /// Adds what it holds. `calls` counts the tool calls of all lines.
-    fn add(&self, calls: &mut u64, parts: &mut Parts<'_>) {
+    /// Adds what it holds. `calls` counts the tool calls of all lines. Gives the string that is all of it, where that is so.
+    fn add(&self, calls: &mut u64, parts: &mut Parts<'_>) -> Option<(Adds, &'a str)> {
         let [content, thinking, tools, images] = self
             .message
             .and_then(|raw| lens::fields(raw, ["content", "thinking", "tool_calls", "images"]))
             .unwrap_or_default();
-        if let Some(text) = thinking.or(self.thinking).and_then(lens::string).filter(|text| !text.is_empty())
-        {
+        let thinking = thinking.or(self.thinking).filter(|raw| lens::some_string(Some(raw)).is_some());
+        if let Some(text) = thinking.and_then(lens::string) {
             parts.think(&text);
         }
-        if let Some(text) = content.or(self.response).and_then(lens::string) {
+        let content = content.or(self.response).filter(|raw| raw.starts_with('"'));
+        if let Some(text) = content.and_then(lens::string) {
             parts.say(&text);
         }
-        if images.is_some_and(lens::truthy) {
+        let shows = images.is_some_and(lens::truthy);
+        if shows {
             parts.show();
         }
+        let before = *calls;
         lens::each(tools.unwrap_or("[]"), |raw| {
             let [id, function] = lens::fields(raw, ["id", "function"]).unwrap_or_default();
             let [name, arguments] =
@@ -190,6 +203,12 @@ impl<'a> Line<'a> {
             *calls += 1;
             true
         });
+        match (thinking, content) {
+            _ if shows || *calls > before => None,
+            (None, Some(raw)) => Some((Adds::Text { choice: 0 }, raw)),
+            (Some(raw), None | Some("\"\"")) => Some((Adds::Reasoning { choice: 0 }, raw)),
+            _ => None,
+        }
     }
 }
 
@@ -251,7 +270,9 @@ fn judge<'a>(
     facts: &mut Facts,
 ) {
     let (mut stream, mut seen) = (Stream::new(usize::MAX), Seen::default());
-    lines.into_iter().for_each(|line| stream.line(&line, &mut seen));
+    for line in lines {
+        stream.line(&line, &mut seen);
+    }
     facts.usage = stream.usage;
     if let Some(loaded) = stream.loaded {
         facts.finish = Some(loaded);

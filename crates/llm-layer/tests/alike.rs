@@ -173,7 +173,7 @@ fn responses() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn chunks_with_token_counts_that_are_alike_mean_what_each_means_by_itself(mut events in counted(), ends in any::<bool>()) {

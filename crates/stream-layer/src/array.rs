@@ -115,7 +115,46 @@ pub struct ArrayElements<'a> {
     rest: &'a [u8],
 }
 
-impl ArrayElements<'_> {
+impl<'a> ArrayElements<'a> {
+    /// Takes the next element without looking for its end, where a reader knows it. `know` gets the bytes from the start of
+    /// the element on; it says how many of those are the element, all of an object or of an array, and what to give. `None`,
+    /// and the element is still the next, where it does not know it, where it is no object or array, or where not all of it
+    /// was fed.
+    ///
+    /// ```
+    /// use stream_layer::ArrayFramer;
+    ///
+    /// let mut framer = ArrayFramer::default();
+    /// let mut elements = framer.feed(b"[{\"a\":1},\n{},{\"a\":2}]");
+    /// elements.next_element();
+    /// let know = |element: &[u8]| element.starts_with(b"{}").then_some((2, "nothing"));
+    /// assert_eq!(elements.next_known(know), Some("nothing"));
+    /// assert_eq!(elements.next_known(know), None);
+    /// assert_eq!(elements.next_element(), Some(Ok(&b"{\"a\":2}"[..])));
+    /// ```
+    #[inline]
+    pub fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        let framer = &mut *self.framer;
+        framer.make_room();
+        if framer.place != Place::Between {
+            return None;
+        }
+        let is_between = |byte: &u8| *byte == b',' || byte.is_ascii_whitespace();
+        let start = self.rest.iter().position(|byte| !is_between(byte))?;
+        let bytes = self.rest.get(start..)?;
+        // Where another value ends is seen at what comes after it.
+        if !matches!(bytes.first(), Some(b'{' | b'[')) {
+            return None;
+        }
+        let (length, known) = know(bytes)?;
+        let rest = bytes.get(length..)?;
+        if length == 0 || length > framer.max {
+            return None;
+        }
+        self.rest = rest;
+        Some(known)
+    }
+
     /// The next element, without blanks around it; `None` when more bytes are needed. What comes after the end of the array
     /// is not looked at.
     ///

@@ -26,6 +26,7 @@ use memchr::memchr;
 use crate::{
     Decoder, MAX_EVENT, Mode, Protocol, Reader, Seen, TooLong, Until,
     any_event::{empty, is_readable},
+    sse::after,
 };
 
 /// Cuts a stream of bytes into lines that end with LF or CRLF. Blank lines are skipped. Its memory is bounded by the
@@ -98,7 +99,40 @@ pub struct Lines<'a> {
     rest: &'a [u8],
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    /// Takes the next line without looking for its end, where a reader knows it. `know` gets the bytes from the start of the
+    /// line on; it says how many of those are the line, without a line end among them, and what to give. `None`, and the line
+    /// is still the next, where it does not know it, where there are blanks around the line, or where not all of it was fed.
+    ///
+    /// ```
+    /// use stream_layer::LineFramer;
+    ///
+    /// let mut framer = LineFramer::default();
+    /// let mut lines = framer.feed(b"1\nping\n2\n");
+    /// lines.next_line();
+    /// let know = |line: &[u8]| line.starts_with(b"ping").then_some((4, "a ping"));
+    /// assert_eq!(lines.next_known(know), Some("a ping"));
+    /// assert_eq!(lines.next_known(know), None);
+    /// assert_eq!(lines.next_line(), Some(Ok(&b"2"[..])));
+    /// ```
+    #[inline]
+    pub fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8]) -> Option<(usize, T)>) -> Option<T> {
+        let framer = &mut *self.framer;
+        framer.make_room();
+        if framer.failed || !framer.begun || !framer.line.is_empty() {
+            return None;
+        }
+        let (length, known) = know(self.rest)?;
+        let rest = self.rest.get(length..)?;
+        let rest = after(rest, b"\n").or_else(|| after(rest, b"\r\n"))?;
+        // With the CR that may be there: a line of just about that size is read in the other way.
+        if length == 0 || length >= framer.max {
+            return None;
+        }
+        self.rest = rest;
+        Some(known)
+    }
+
     /// The next line without its end and the blanks around it; `None` when more bytes are needed.
     ///
     /// # Errors

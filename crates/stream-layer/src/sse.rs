@@ -297,7 +297,7 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// What comes after a prefix; of a known length, it is compared without a call.
 #[inline]
-fn after<'a, const N: usize>(bytes: &'a [u8], prefix: &[u8; N]) -> Option<&'a [u8]> {
+pub(crate) fn after<'a, const N: usize>(bytes: &'a [u8], prefix: &[u8; N]) -> Option<&'a [u8]> {
     let (first, rest) = bytes.split_first_chunk()?;
     (first == prefix).then_some(rest)
 }

@@ -144,3 +144,45 @@ proptest! {
         prop_assert_eq!(&read(bytes.chunks(1), max), &whole);
     }
 }
+
+proptest! {
+    #[test]
+    fn elements_that_are_known_are_the_elements_that_are_there(
+        text in "\\[?(\\{\\}|\\[1\\]|\\{\"a\":\"\\}\"\\}|\\[|\\]|,|,| |\r\n|7|\"x\"|x){0,16}\\]?",
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        max in 2usize..12,
+    ) {
+        // Each is all of an object or of an array.
+        let know = |bytes: &[u8]| {
+            let known = [&b"{}"[..], b"[1]", b"{\"a\":\"}\"}"].into_iter().find(|known| bytes.starts_with(known))?;
+            Some((known.len(), String::from_utf8_lossy(known).into_owned()))
+        };
+        let read = |pieces: Vec<&[u8]>, knows: bool| {
+            let mut framer = ArrayFramer::new(max);
+            let (mut all, mut failed) = (Vec::new(), None);
+            for piece in pieces {
+                let mut fed = framer.feed(piece);
+                loop {
+                    if let Some(element) = if knows { fed.next_known(know) } else { None } {
+                        all.push(element);
+                        continue;
+                    }
+                    match fed.next_element() {
+                        Some(Ok(element)) => all.push(String::from_utf8_lossy(element).into_owned()),
+                        Some(Err(err)) => failed = Some(err),
+                        None => break,
+                    }
+                }
+            }
+            (all, failed, framer.is_over())
+        };
+        let body = text.as_bytes();
+        let whole = read(vec![body], false);
+        prop_assert_eq!(read(vec![body], true), whole.clone());
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+        cuts.extend([0, body.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|ends| &body[ends[0]..ends[1]]).collect();
+        prop_assert_eq!(read(pieces, true), whole);
+    }
+}

@@ -228,3 +228,83 @@ proptest! {
         prop_assert_eq!(lines(cut(&stream, &cuts), 1 << 20).unwrap(), expected);
     }
 }
+
+/// Knows one text by its beginning.
+fn know(data: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let known = [&b"ping"[..], b"{\"a\":1}"].into_iter().find(|known| data.starts_with(known))?;
+    Some((known.len(), known.to_vec()))
+}
+
+fn cuts<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+    cuts.extend([0, body.len()]);
+    cuts.sort_unstable();
+    cuts.windows(2).map(|ends| &body[ends[0]..ends[1]]).collect()
+}
+
+proptest! {
+    #[test]
+    fn lines_that_are_known_are_the_lines_that_are_there(
+        text in "(ping|pong|\\{\"a\":1\\}|x|\u{feff}| |\n|\n|\r\n|\r){0,24}",
+        at in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        max in 4usize..12,
+    ) {
+        let plain = |pieces: Vec<&[u8]>, knows: bool| {
+            let mut framer = LineFramer::new(max);
+            let (mut all, mut failed) = (Vec::new(), false);
+            for piece in pieces {
+                let mut lines = framer.feed(piece);
+                loop {
+                    if let Some(line) = if knows { lines.next_known(know) } else { None } {
+                        all.push(line);
+                        continue;
+                    }
+                    match lines.next_line() {
+                        Some(Ok(line)) => all.push(line.to_vec()),
+                        Some(Err(_)) => failed = true,
+                        None => break,
+                    }
+                }
+            }
+            all.extend(framer.finish().map(<[u8]>::to_vec));
+            (all, failed)
+        };
+        let whole = plain(vec![text.as_bytes()], false);
+        prop_assert_eq!(plain(vec![text.as_bytes()], true), whole.clone());
+        prop_assert_eq!(plain(cuts(text.as_bytes(), &at), true), whole);
+    }
+
+    #[test]
+    fn events_that_are_known_are_the_events_that_are_there(
+        text in "(data:|data: |event: a|ping|\\{\"a\":1\\}|x|:| |\n|\n\n|\r\n\r\n|\r\n|\r){0,24}",
+        at in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        max in 8usize..24,
+    ) {
+        let plain = |pieces: Vec<&[u8]>, knows: bool| {
+            let mut framer = SseFramer::new(max);
+            let (mut all, mut failed) = (Vec::new(), false);
+            for piece in pieces {
+                let mut events = framer.feed(piece);
+                loop {
+                    let know = |name: &[u8], data: &[u8]| {
+                        let (length, known) = know(data)?;
+                        Some((length, (name.to_vec(), Some(known))))
+                    };
+                    if let Some(event) = if knows { events.next_known(know) } else { None } {
+                        all.push(event);
+                        continue;
+                    }
+                    match events.next_event() {
+                        Some(Ok(event)) => all.push((event.name().to_vec(), event.data().map(<[u8]>::to_vec))),
+                        Some(Err(_)) => failed = true,
+                        None => break,
+                    }
+                }
+            }
+            (all, failed)
+        };
+        let whole = plain(vec![text.as_bytes()], false);
+        prop_assert_eq!(plain(vec![text.as_bytes()], true), whole.clone());
+        prop_assert_eq!(plain(cuts(text.as_bytes(), &at), true), whole);
+    }
+}

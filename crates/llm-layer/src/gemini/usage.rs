@@ -2,7 +2,10 @@
 
 use failsoft_core::Usage;
 
-use crate::lens;
+use crate::{
+    lens,
+    mould::{COUNTS, Counted},
+};
 
 /// Token counts as they were sent: cumulative, so that of each the last value counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,25 +22,23 @@ pub(super) struct Counts {
 impl Counts {
     /// Takes over what a `usageMetadata` object knows.
     pub(super) fn set(&mut self, raw: &str) {
-        let names = [
-            "promptTokenCount",
-            "cachedContentTokenCount",
-            "toolUsePromptTokenCount",
-            "candidatesTokenCount",
-            "thoughtsTokenCount",
-            "totalTokenCount",
-        ];
-        let Some(found) = lens::fields(raw, names) else { return };
-        let mine = [
-            &mut self.prompt,
-            &mut self.cached,
-            &mut self.tools,
-            &mut self.candidates,
-            &mut self.thoughts,
-            &mut self.total,
-        ];
-        for (mine, later) in mine.into_iter().zip(found) {
-            *mine = later.and_then(lens::count).or(*mine);
+        if let Some(fields) = fields(raw) {
+            self.set_counted(&fields.map(|raw| raw.and_then(lens::count)));
+        }
+    }
+
+    /// The same, where it was read already.
+    pub(super) fn set_counted(&mut self, counted: &Counted) {
+        let [prompt, cached, tools, candidates, thoughts, total, _] = *counted;
+        for (mine, later) in [
+            (&mut self.prompt, prompt),
+            (&mut self.cached, cached),
+            (&mut self.tools, tools),
+            (&mut self.candidates, candidates),
+            (&mut self.thoughts, thoughts),
+            (&mut self.total, total),
+        ] {
+            *mine = later.or(*mine);
         }
     }
 
@@ -57,6 +58,20 @@ impl Counts {
             reasoning: thoughts,
         }
     }
+}
+
+/// The fields of a `usageMetadata` object that are read as counts, in the order of [`Counts::set_counted`].
+pub(super) fn fields(raw: &str) -> Option<[Option<&str>; COUNTS]> {
+    let names = [
+        "promptTokenCount",
+        "cachedContentTokenCount",
+        "toolUsePromptTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+        "totalTokenCount",
+    ];
+    let [prompt, cached, tools, candidates, thoughts, total] = lens::fields(raw, names)?;
+    Some([prompt, cached, tools, candidates, thoughts, total, None])
 }
 
 #[cfg(test)]
