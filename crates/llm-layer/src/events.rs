@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use failsoft_core::{Class, Fault, Hint, Verdict};
 use serde::de::IgnoredAny;
-use stream_layer::{EventStreamMessage, Seen, SseEvent, SseFramer};
+use stream_layer::{EventStreamMessage, EventStreamValue, Seen, SseEvent, SseFramer};
 
 use crate::{
     Provider, anthropic,
@@ -311,14 +311,21 @@ impl Reader {
 
     /// One of AWS's messages. What it is stands in its headers, what it says in its payload.
     fn binary(&mut self, message: EventStreamMessage<'_>, attempt: &mut Attempt, seen: &mut Seen) {
-        let name = |header| message.text(header).unwrap_or_default();
-        let kind = message.text(":message-type");
-        if !matches!(kind, Some("exception" | "error")) {
-            let mut event = (name(":event-type").as_bytes(), message.payload());
-            if self.answer.again(&mut event, seen) {
-                return;
-            }
+        let (mut kind, mut event) = (None, None);
+        for (header, value) in message.headers() {
+            match header {
+                ":message-type" => kind.get_or_insert(value),
+                ":event-type" => event.get_or_insert(value),
+                _ => continue,
+            };
         }
+        let kind = kind.and_then(text_of);
+        let event = event.and_then(text_of).unwrap_or_default();
+        let is_event = !matches!(kind, Some("exception" | "error"));
+        if is_event && self.answer.again(&mut (event.as_bytes(), message.payload()), seen) {
+            return;
+        }
+        let name = |header| message.text(header).unwrap_or_default();
         seen.events += 1;
         let text = text(message.payload());
         match kind {
@@ -333,9 +340,14 @@ impl Reader {
             }
             // Without a payload it says nothing.
             _ if text.trim().is_empty() => {}
-            _ => self.event(Event { name: name(":event-type"), data: text.trim() }, attempt, seen),
+            _ => self.event(Event { name: event, data: text.trim() }, attempt, seen),
         }
     }
+}
+
+/// The value of a header that is text.
+const fn text_of(value: EventStreamValue<'_>) -> Option<&str> {
+    if let EventStreamValue::String(text) = value { Some(text) } else { None }
 }
 
 /// Data as text, with replacement characters for what is not UTF-8.

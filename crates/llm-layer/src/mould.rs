@@ -308,11 +308,12 @@ fn is_string(bytes: &[u8]) -> bool {
 
 /// The length of the JSON string, with its quotes, that some bytes begin with, and whether there are escapes in it. Control
 /// characters have no place in one.
+#[inline]
 fn string(bytes: &[u8]) -> Option<(usize, bool)> {
     let inner = bytes.strip_prefix(b"\"")?;
     let (mut at, mut is_escaped) = (0, false);
     loop {
-        at += inner.get(at..)?.iter().position(|byte| STOPS[usize::from(*byte)])?;
+        at += stop(inner.get(at..)?)?;
         match inner.get(at)? {
             b'"' => return Some((at + 2, is_escaped)),
             b'\\' => {
@@ -324,18 +325,35 @@ fn string(bytes: &[u8]) -> Option<(usize, bool)> {
     }
 }
 
-/// Bytes that do not stand for themselves in a string.
-const STOPS: [bool; 256] = {
-    let mut stops = [false; 256];
-    let mut control = 0;
-    while control < 0x20 {
-        stops[control] = true;
-        control += 1;
+/// How many bytes come before the first that does not stand for itself in a string: a quote, a backslash, a control
+/// character.
+#[inline]
+fn stop(bytes: &[u8]) -> Option<usize> {
+    let (mut rest, mut at) = (bytes, 0);
+    while let Some((eight, more)) = rest.split_first_chunk::<8>() {
+        let stops = stops_in(u64::from_le_bytes(*eight));
+        if stops != 0 {
+            return Some(at + stops.trailing_zeros() as usize / 8);
+        }
+        (rest, at) = (more, at + 8);
     }
-    stops[b'"' as usize] = true;
-    stops[b'\\' as usize] = true;
-    stops
-};
+    let left = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'))?;
+    Some(at + left)
+}
+
+/// Eight bytes at once: the highest bit of each that is a quote, a backslash or a control character. A borrow may set it in
+/// bytes after the first of these too.
+const fn stops_in(eight: u64) -> u64 {
+    const fn all(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    const fn below(eight: u64, limit: u8) -> u64 {
+        eight.wrapping_sub(all(limit)) & !eight
+    }
+    let quotes = below(eight ^ all(b'"'), 1);
+    let backslashes = below(eight ^ all(b'\\'), 1);
+    (below(eight, 0x20) | quotes | backslashes) & all(0x80)
+}
 
 /// The length of the whole number that some bytes begin with.
 fn number(bytes: &[u8]) -> Option<usize> {
@@ -631,6 +649,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_string_stops_where_the_first_byte_that_is_not_itself_stands(
+            bytes in proptest::collection::vec(prop_oneof![4 => any::<u8>(), 4 => b' '..=b'~', 1 => Just(b'"'), 1 => 0x1Eu8..0x23], 0..40),
+        ) {
+            let slow = bytes.iter().position(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\');
+            prop_assert_eq!(stop(&bytes), slow);
+        }
+
         #[test]
         fn a_string_is_read_as_the_general_reader_does(inner in "(\\\\[nrtbf/\"\\\\xu]|\\\\u[0-9a-fA-F]{0,5}|\\\\ud[89a-f][0-9a-f]{2}|[ -~é😀\u{1}]){0,12}") {
             let raw = format!("\"{inner}\"");

@@ -1,13 +1,15 @@
-//! The decoders, brought to one shape: pieces of a stream in, the data of each event out.
+//! The decoders of server-sent events, brought to one shape: pieces of a stream in, the data of each event out. And ours with
+//! everything that goes into the insight.
 
-use std::{borrow::Cow, convert::Infallible};
+use std::convert::Infallible;
 
 use bytes::Bytes;
 use failsoft_core::Insight;
 use futures_util::{FutureExt, Stream, StreamExt};
-use llm_layer::{LlmDecoder, LlmProtocol, Provider};
-use serde::Deserialize;
+use llm_layer::{LlmDecoder, LlmProtocol};
 use stream_layer::{Decoder, Mode, Protocol, Reader, SseFramer, Until};
+
+use crate::samples::Sample;
 
 /// Who decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,75 +73,6 @@ fn run<T, E>(mut stream: impl Stream<Item = Result<T, E>> + Unpin, mut each: imp
     }
 }
 
-/// What users of a decoder do with the data of an event: the least of it that makes text of an answer.
-pub(crate) struct Text {
-    pub(crate) text: String,
-    provider: Provider,
-}
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    choices: Vec<Choice<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    delta: Delta<'a>,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
-}
-
-/// An event of Anthropic's.
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow)]
-    delta: BlockDelta<'a>,
-}
-
-#[derive(Deserialize)]
-struct BlockDelta<'a> {
-    #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
-}
-
-/// An event of OpenAI's responses.
-#[derive(Deserialize)]
-struct Piece<'a> {
-    #[serde(borrow)]
-    delta: Cow<'a, str>,
-}
-
-impl Text {
-    pub(crate) const fn new(provider: Provider) -> Self {
-        Self { text: String::new(), provider }
-    }
-
-    pub(crate) fn add(&mut self, data: &str) {
-        match self.provider {
-            Provider::Anthropic => {
-                let Ok(Block { delta }) = serde_json::from_str(data) else { return };
-                self.text.push_str(&delta.text.unwrap_or_default());
-            }
-            Provider::OpenAiResponses => {
-                let Ok(Piece { delta }) = serde_json::from_str(data) else { return };
-                self.text.push_str(&delta);
-            }
-            _ => {
-                let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(data) else { return };
-                for content in chunk.choices.into_iter().filter_map(|choice| choice.delta.content) {
-                    self.text.push_str(&content);
-                }
-            }
-        }
-    }
-}
-
 /// Decodes with an insight: text, usage, finish reason, verdict. Gives the length of the text.
 pub(crate) fn insight((mut decoder, insight): (LlmDecoder, Insight), pieces: &[Bytes]) -> usize {
     for piece in pieces {
@@ -152,11 +85,11 @@ pub(crate) fn insight((mut decoder, insight): (LlmDecoder, Insight), pieces: &[B
 }
 
 /// What reads the answer to one request.
-pub(crate) fn llm(provider: Provider) -> Option<(LlmDecoder, Insight)> {
-    let request = http::Request::new(r#"{"messages": [], "stream": true}"#);
-    let head = http::Response::builder().header("content-type", "text/event-stream").body(()).ok()?;
+pub(crate) fn llm(sample: &Sample) -> Option<(LlmDecoder, Insight)> {
+    let request = http::Request::post(sample.path).body(r#"{"messages": [], "stream": true}"#).ok()?;
+    let head = http::Response::builder().header("content-type", sample.framing.media_type()).body(()).ok()?;
     let (mut parts, ()) = head.into_parts();
-    let reader = LlmProtocol::new(provider).request(&request);
+    let reader = LlmProtocol::new(sample.provider).request(&request);
     let Mode::Hold { decoder, .. } = reader.head(&mut parts, Until::default()) else { return None };
     Some((decoder, Insight::of(&parts.extensions)?.clone()))
 }

@@ -7,9 +7,38 @@ use llm_layer::Provider;
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) provider: Provider,
-    pub(crate) stream: String,
+    pub(crate) framing: Framing,
+    /// Of the request.
+    pub(crate) path: &'static str,
+    pub(crate) stream: Vec<u8>,
     pub(crate) text: String,
     pub(crate) events: usize,
+    /// Where each event ends.
+    ends: Vec<usize>,
+}
+
+/// How events are framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events.
+    Sse,
+    /// Lines of JSON.
+    Lines,
+    /// The elements of a JSON array.
+    Array,
+    /// AWS's messages.
+    Binary,
+}
+
+impl Framing {
+    pub(crate) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Sse => "text/event-stream",
+            Self::Lines => "application/x-ndjson",
+            Self::Array => "application/json",
+            Self::Binary => "application/vnd.amazon.eventstream",
+        }
+    }
 }
 
 const SIZE: usize = 1_000_000;
@@ -61,7 +90,76 @@ pub(crate) fn all() -> Vec<Sample> {
         }),
         messages(),
         responses(),
+        gemini("Gemini events", Framing::Sse),
+        gemini("Gemini array", Framing::Array),
+        ollama(),
+        bedrock(),
     ]
+}
+
+/// Google's. The counts come with every chunk.
+fn gemini(name: &'static str, framing: Framing) -> Sample {
+    let mut sample = Sample::new(name, Provider::Gemini);
+    sample.framing = framing;
+    sample.path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent";
+    let usage = |at: usize| {
+        format!(
+            r#""usageMetadata": {{"promptTokenCount": 31,"candidatesTokenCount": {at},"totalTokenCount": {},"promptTokensDetails": [{{"modality": "TEXT","tokenCount": 31}}]}},"modelVersion": "gemini-2.5-flash","responseId": "mNUXaOqzF5ehz7IPr8mRmAE""#,
+            31 + at
+        )
+    };
+    sample.deltas("", |token, at| {
+        format!(
+            r#"{{"candidates": [{{"content": {{"parts": [{{"text": "{token}"}}],"role": "model"}},"index": 0}}],{}}}"#,
+            usage(at)
+        )
+    });
+    let at = sample.events;
+    sample.event("", &format!(r#"{{"candidates": [{{"finishReason": "STOP","index": 0}}],{}}}"#, usage(at)));
+    if framing == Framing::Array {
+        sample.stream.push(b']');
+        sample.ends.pop();
+        sample.ends.push(sample.stream.len());
+    }
+    sample
+}
+
+/// Ollama's own.
+fn ollama() -> Sample {
+    let mut sample = Sample::new("Ollama", Provider::Ollama);
+    sample.framing = Framing::Lines;
+    sample.path = "/api/chat";
+    sample.deltas("", |token, at| {
+        format!(
+            r#"{{"model":"llama3.2","created_at":"2026-08-22T10:00:{:02}.{:09}Z","message":{{"role":"assistant","content":"{token}"}},"done":false}}"#,
+            at / 60 % 60,
+            at * 16_777_213 % 1_000_000_000
+        )
+    });
+    sample.event(
+        "",
+        r#"{"model":"llama3.2","created_at":"2026-08-22T10:01:00.1Z","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":31,"eval_count":9000}"#,
+    );
+    sample
+}
+
+/// Bedrock's `ConverseStream`. Its events are padded, so that their length tells nothing.
+fn bedrock() -> Sample {
+    let mut sample = Sample::new("Bedrock", Provider::Bedrock);
+    sample.framing = Framing::Binary;
+    sample.path = "/model/eu.anthropic.claude/converse-stream";
+    sample.event("messageStart", r#"{"p":"abcdefgh","role":"assistant"}"#);
+    sample.deltas("contentBlockDelta", |token, at| {
+        let padding = &"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[..1 + at * 7 % 52];
+        format!(r#"{{"contentBlockIndex":0,"delta":{{"text":"{token}"}},"p":"{padding}"}}"#)
+    });
+    sample.event("contentBlockStop", r#"{"contentBlockIndex":0,"p":"abc"}"#);
+    sample.event("messageStop", r#"{"p":"abcdef","stopReason":"end_turn"}"#);
+    sample.event(
+        "metadata",
+        r#"{"metrics":{"latencyMs":551},"p":"abc","usage":{"inputTokens":31,"outputTokens":9000,"totalTokens":9031}}"#,
+    );
+    sample
 }
 
 /// Anthropic's.
@@ -109,18 +207,30 @@ fn responses() -> Sample {
 
 impl Sample {
     fn new(name: &'static str, provider: Provider) -> Self {
-        Self { name, provider, stream: String::with_capacity(SIZE + 1024), text: String::new(), events: 0 }
+        Self {
+            name,
+            provider,
+            framing: Framing::Sse,
+            path: "/v1/chat/completions",
+            stream: Vec::with_capacity(SIZE + 1024),
+            text: String::new(),
+            events: 0,
+            ends: Vec::new(),
+        }
     }
 
     fn event(&mut self, name: &str, data: &str) {
-        if !name.is_empty() {
-            self.stream.push_str("event: ");
-            self.stream.push_str(name);
-            self.stream.push('\n');
-        }
-        self.stream.push_str("data: ");
-        self.stream.push_str(data);
-        self.stream.push_str("\n\n");
+        let stream = &mut self.stream;
+        let event = match self.framing {
+            Framing::Sse if name.is_empty() => format!("data: {data}\n\n").into_bytes(),
+            Framing::Sse => format!("event: {name}\ndata: {data}\n\n").into_bytes(),
+            Framing::Lines => format!("{data}\n").into_bytes(),
+            Framing::Array if self.events == 0 => format!("[{data}").into_bytes(),
+            Framing::Array => format!("\n,\r\n{data}").into_bytes(),
+            Framing::Binary => message(name, data),
+        };
+        stream.extend_from_slice(&event);
+        self.ends.push(stream.len());
         self.events += 1;
     }
 
@@ -159,12 +269,34 @@ impl Cut {
         }
     }
 
-    pub(crate) fn pieces(self, stream: &str) -> Vec<Bytes> {
+    pub(crate) fn pieces(self, sample: &Sample) -> Vec<Bytes> {
         match self {
             Self::Events => {
-                stream.split_inclusive("\n\n").map(|text| Bytes::copy_from_slice(text.as_bytes())).collect()
+                let starts = [0].into_iter().chain(sample.ends.iter().copied());
+                let pieces = starts.zip(&sample.ends).map(|(start, end)| &sample.stream[start..*end]);
+                pieces.map(Bytes::copy_from_slice).collect()
             }
-            Self::Bytes(size) => stream.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect(),
+            Self::Bytes(size) => sample.stream.chunks(size).map(Bytes::copy_from_slice).collect(),
         }
     }
+}
+
+/// A message of AWS's, with the headers that Bedrock's events have.
+fn message(name: &str, payload: &str) -> Vec<u8> {
+    let mut headers = Vec::new();
+    let all = [(":event-type", name), (":content-type", "application/json"), (":message-type", "event")];
+    for (name, value) in all {
+        headers.push(name.len() as u8);
+        headers.extend_from_slice(name.as_bytes());
+        headers.push(7);
+        headers.extend_from_slice(&(value.len() as u16).to_be_bytes());
+        headers.extend_from_slice(value.as_bytes());
+    }
+    let length = 12 + headers.len() + payload.len() + 4;
+    let mut message = [(length as u32).to_be_bytes(), (headers.len() as u32).to_be_bytes()].concat();
+    message.extend_from_slice(&crc32fast::hash(&message).to_be_bytes());
+    message.extend_from_slice(&headers);
+    message.extend_from_slice(payload.as_bytes());
+    message.extend_from_slice(&crc32fast::hash(&message).to_be_bytes());
+    message
 }

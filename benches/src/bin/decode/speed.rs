@@ -3,11 +3,12 @@
 use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
-use llm_layer::Provider;
 
 use crate::{
-    decoders::{self, ALL, Text, Who},
-    samples::{self, Cut, Sample},
+    decoders::{self, ALL, Who},
+    native::Native,
+    samples::{self, Cut, Framing, Sample},
+    text::Text,
 };
 
 /// What one decoder did with one stream.
@@ -27,6 +28,9 @@ enum Work {
     Events(Who),
     /// And reads each with serde_json.
     Text(Who),
+    /// The same of a stream that is framed in another way.
+    NativeEvents(Native),
+    NativeText(Native),
     /// Ours with everything that goes into the insight.
     Insight,
 }
@@ -34,34 +38,51 @@ enum Work {
 const RUNS: usize = 25;
 
 impl Work {
-    fn all() -> Vec<Self> {
-        let events = ALL.into_iter().map(Self::Events);
-        events.chain(ALL.into_iter().map(Self::Text)).chain([Self::Insight]).collect()
+    fn all(framing: Framing) -> Vec<Self> {
+        let mut all: Vec<Self> = match framing {
+            Framing::Sse => {
+                ALL.into_iter().map(Self::Events).chain(ALL.into_iter().map(Self::Text)).collect()
+            }
+            _ => {
+                let native = Native::of(framing).iter().copied();
+                let events = native.clone().filter(|who| who.gives_events()).map(Self::NativeEvents);
+                events.chain(native.map(Self::NativeText)).collect()
+            }
+        };
+        all.push(Self::Insight);
+        all
+    }
+
+    const fn gives_text(self) -> bool {
+        !matches!(self, Self::Events(_) | Self::NativeEvents(_))
     }
 
     fn name(self) -> String {
         match self {
             Self::Events(who) => format!("{}, events only", who.name()),
             Self::Text(who) => format!("{} + serde_json", who.name()),
+            Self::NativeEvents(who) => format!("{}, events only", who.name()),
+            Self::NativeText(who) => format!("{} + serde_json", who.name()),
             Self::Insight => "llm-layer, insight".to_owned(),
         }
     }
 
     /// The length of what was read.
-    fn run(self, provider: Provider, pieces: &[Bytes]) -> usize {
-        self.begun(provider)(pieces)
+    fn run(self, sample: &Sample, pieces: &[Bytes]) -> usize {
+        self.begun(sample)(pieces)
     }
 
     /// The work, for which everything is set up that is set up once a call.
-    fn begun(self, provider: Provider) -> impl FnOnce(&[Bytes]) -> usize {
-        let decoder = if matches!(self, Self::Insight) { decoders::llm(provider) } else { None };
+    fn begun(self, sample: &Sample) -> impl FnOnce(&[Bytes]) -> usize {
+        let decoder = if matches!(self, Self::Insight) { decoders::llm(sample) } else { None };
         move |pieces| match decoder {
             Some(decoder) => decoders::insight(decoder, pieces),
-            None => self.by(provider, pieces),
+            None => self.by(sample, pieces),
         }
     }
 
-    fn by(self, provider: Provider, pieces: &[Bytes]) -> usize {
+    fn by(self, sample: &Sample, pieces: &[Bytes]) -> usize {
+        let (provider, framing) = (sample.provider, sample.framing);
         match self {
             Self::Events(who) => {
                 let mut length = 0;
@@ -73,15 +94,21 @@ impl Work {
                 who.decode(pieces, |data| text.add(data));
                 text.text.len()
             }
+            Self::NativeEvents(who) => {
+                let mut length = 0;
+                who.decode(framing, pieces, |data| length += black_box(data).len());
+                length
+            }
+            Self::NativeText(who) => who.text(provider, framing, pieces).len(),
             Self::Insight => 0,
         }
     }
 }
 
 /// All rows. Of one stream they take turns, and of each the least time counts: noise only adds.
-pub(crate) fn rows() -> Vec<Row> {
+pub(crate) fn rows(is_wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let mut rows = Vec::new();
-    for sample in samples::all() {
+    for sample in samples::all().into_iter().filter(|sample| is_wanted(sample.name)) {
         for cut in [Cut::Events, Cut::Bytes(1_460), Cut::Bytes(16_384)] {
             rows.extend(compare(&sample, cut));
         }
@@ -90,27 +117,22 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 fn compare(sample: &Sample, cut: Cut) -> Vec<Row> {
-    let pieces = cut.pieces(&sample.stream);
-    let works = Work::all();
+    let pieces = cut.pieces(sample);
+    let works = Work::all(sample.framing);
     let mut least = vec![Duration::MAX; works.len()];
     for work in &works {
-        if !matches!(work, Work::Events(_)) {
-            assert_eq!(
-                work.run(sample.provider, &pieces),
-                sample.text.len(),
-                "{} reads all of the text",
-                work.name()
-            );
+        if work.gives_text() {
+            assert_eq!(work.run(sample, &pieces), sample.text.len(), "{} reads all of the text", work.name());
         }
     }
     for _ in 0..RUNS {
         for (work, least) in works.iter().zip(&mut least) {
-            let run = work.begun(sample.provider);
+            let run = work.begun(sample);
             *least = timed(|| run(black_box(&pieces))).min(*least);
         }
     }
     let row = |(work, least): (&Work, &Duration)| {
-        let run = work.begun(sample.provider);
+        let run = work.begun(sample);
         let allocated = allocation_counter::measure(|| {
             black_box(run(&pieces));
         });
