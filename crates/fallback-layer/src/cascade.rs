@@ -3,13 +3,17 @@
 mod ending;
 mod lane;
 mod telling;
+mod tiers;
 
 use std::time::Duration;
 
 use failsoft_core::{Attempt, Blame, BoxError, Call, Class, Deferred, Denier, Fault, Limit, Next, Verdict};
 use tokio::time::Instant;
 
-pub(crate) use self::lane::{Due, Lane};
+pub(crate) use self::{
+    lane::{Due, Lane},
+    tiers::FellShort,
+};
 use crate::{
     LAYER, Return, events,
     plan::{Choice, Plan, RouteSet, name},
@@ -35,6 +39,8 @@ pub(crate) struct Cascade<Res> {
     affinity: Option<u64>,
     /// How many the request needs of a window, about.
     tokens: Option<u32>,
+    /// The last tiers that were asked.
+    tiers: RouteSet,
     deferred: Deferred,
 }
 
@@ -43,6 +49,8 @@ struct Past<Res> {
     /// The failed response that the caller may get in the end, and which failure it is.
     response: Option<(usize, Res)>,
     skipped: Vec<(usize, Verdict)>,
+    /// Why no route has answered, while the last tiers are asked.
+    fell_short: Option<FellShort>,
 }
 
 #[derive(Clone, Copy)]
@@ -118,13 +126,14 @@ impl<Res> Cascade<Res> {
             past: None,
             affinity,
             tokens,
+            tiers: RouteSet::NONE,
             deferred: Deferred::routing(),
         }
     }
 
     fn past(&mut self) -> &mut Past<Res> {
         self.past.get_or_insert_with(|| {
-            Box::new(Past { failures: Vec::new(), response: None, skipped: Vec::new() })
+            Box::new(Past { failures: Vec::new(), response: None, skipped: Vec::new(), fell_short: None })
         })
     }
 
@@ -155,7 +164,7 @@ impl<Res> Cascade<Res> {
         }
         let nested = Call::is_routed();
         let plain = !nested && plan.standing.is_none();
-        if plain && self.open.contains(0) && !(plan.repeats() && plan.is_poor(0)) {
+        if plain && self.open.contains(0) && !(plan.falls_back() && plan.is_poor(0)) {
             self.open.remove(0);
             (self.tried, self.started) = (1, 1);
             if self.past.is_some() {
@@ -257,7 +266,7 @@ impl<Res> Cascade<Res> {
     fn is_last_use(&self, plan: &Plan, lane: &Lane) -> bool {
         // One that is skipped leaves its place to another.
         let may_be_skipped = || plan.info(lane.route()).is_some_and(|info| info.may_be_skipped);
-        self.is_last(plan) && (self.open.is_empty() || !may_be_skipped())
+        self.is_last(plan) && (self.open.is_empty() || !may_be_skipped()) && plan.tiers.is_empty()
     }
 
     fn end(&mut self, plan: &Plan, now: Instant) -> End {
@@ -310,6 +319,9 @@ impl<Res> Cascade<Res> {
         again: impl FnOnce(bool) -> bool,
     ) -> Then {
         let now = Instant::now();
+        if plan.is_tier(lane.route()) {
+            return Then::End(self.fail_tier(plan, lane, failed, now));
+        }
         let (route, verdict, how) = (lane.route(), failed.verdict, failed.how);
         if plan.standing.is_some() && speaks_against(&failed) {
             plan.failed(route, self.affinity, now);

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Classify, Fault, Next, Replay};
+use failsoft_core::{BoxError, Classify, Replay};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
@@ -20,12 +20,12 @@ use self::{
     stage::{Outcome, Progress, Stage, drive},
 };
 use crate::{
-    cascade::{Begun, Cascade, Due, Failed, Lane, Then},
+    cascade::{Begun, Cascade, Due, Failed, FellShort, Lane, Then},
     last_good::{Keep, Kept, Replayed},
     layer::Shared,
     order::{Affinity, NoAffinity},
     plan::Plan,
-    table::{Row, To},
+    table::To,
 };
 
 pin_project! {
@@ -56,7 +56,7 @@ pin_project! {
         #[pin]
         sleep: Option<Sleep>,
         // When all have failed: looks for an earlier answer.
-        replaying: Option<(Pin<Box<K::Replaying>>, Failure)>,
+        replaying: Option<(Pin<Box<K::Replaying>>, FellShort)>,
     }
 }
 
@@ -72,14 +72,6 @@ pin_project! {
         stage: Stage<R, RF, KF>,
         request: Option<Req>,
     }
-}
-
-/// Why no route has answered.
-enum Failure {
-    /// None could be asked.
-    Refused(Fault),
-    /// The last one failed, and none follows.
-    Final(Next),
 }
 
 /// One of the attempts that run.
@@ -168,7 +160,7 @@ where
                 self.as_mut().place(*lane);
                 self.poll_on(cx)
             }
-            Begun::Refused(fault) => match self.as_mut().fall_short(Failure::Refused(*fault)) {
+            Begun::Refused(fault) => match self.as_mut().fall_short(FellShort::Refused(*fault)) {
                 Came::Over(result) => Poll::Ready(result),
                 Came::Waits | Came::Further => self.poll_on(cx),
             },
@@ -212,7 +204,10 @@ where
                 return Poll::Ready(result);
             }
             if self.replaying.is_some() {
-                return self.poll_replaying(cx);
+                match ready!(self.as_mut().poll_replaying(cx)) {
+                    Came::Over(result) => return Poll::Ready(result),
+                    Came::Waits | Came::Further => continue,
+                }
             }
             if let Some(result) = ready!(self.as_mut().poll_time(cx)) {
                 return Poll::Ready(result);
@@ -342,16 +337,21 @@ where
         };
         let Some(lane) = lane_mut(this.lane, this.others, which) else { return Came::Waits };
         match judge(outcome, this.cascade, lane, shared) {
-            Judged::Good(response) => match shared.keep.keep(this.key.as_ref(), response) {
-                Kept::Now(answer) => {
-                    self.won(which);
-                    Came::Over(Ok(answer))
+            Judged::Good(mut response) => {
+                if let Some(mark) = shared.plan.mark(lane.route(), this.cascade.has_failed()) {
+                    shared.classify.degrade(&mut response, &mark, shared.plan.degraded_header);
                 }
-                Kept::Later(future) => {
-                    self.set_stage(which, future);
-                    Came::Further
+                match shared.keep.keep(this.key.as_ref(), response) {
+                    Kept::Now(answer) => {
+                        self.won(which);
+                        Came::Over(Ok(answer))
+                    }
+                    Kept::Later(future) => {
+                        self.set_stage(which, future);
+                        Came::Further
+                    }
                 }
-            },
+            }
             Judged::Failed(failed, to) => self.lost(which, failed, to),
         }
     }
@@ -435,7 +435,7 @@ where
             Then::Wait => Came::Further,
             Then::End(why) => {
                 self.as_mut().drop_the_others();
-                self.fall_short(Failure::Final(why))
+                self.fall_short(FellShort::Failed(why))
             }
         }
     }
@@ -443,60 +443,84 @@ where
 
 impl<S, R, Req, C, P, K, O> ResponseFuture<S, R, Req, C, P, K, O>
 where
-    S: Service<Req>,
-    R: Service<Req>,
+    S: Service<Req, Error: Into<BoxError>>,
+    R: Service<Req, Response = S::Response, Error: Into<BoxError>> + Clone,
+    C: Classify<S::Response>,
     P: Replay<Req>,
     K: Keep<Req, S::Response>,
 {
-    /// No route has answered: an earlier answer, or the failure.
+    /// No route has answered: an earlier answer, a last tier, or the failure.
     #[cold]
-    fn fall_short(self: Pin<&mut Self>, failure: Failure) -> Came<Result<K::Out, BoxError>> {
-        let this = self.project();
-        let row = match &failure {
-            Failure::Refused(fault) => Row::of(fault.verdict().class()),
-            Failure::Final(_) => this.cascade.row(),
-        };
-        let key = this.key.take().filter(|_| this.shared.plan.table.stand_in(row));
-        let answer = match key.map(|key| this.shared.keep.replay(key)) {
+    fn fall_short(mut self: Pin<&mut Self>, why: FellShort) -> Came<Result<K::Out, BoxError>> {
+        let this = self.as_mut().project();
+        let why = this.cascade.first_of(why);
+        let (_, row) = this.cascade.failed_of(&why);
+        if !this.shared.plan.table.stand_in(row) {
+            return Came::Over(fail(this.cascade, this.shared, why));
+        }
+        let answer = match this.key.take().map(|key| this.shared.keep.replay(key)) {
             None => None,
             Some(Replayed::Now(answer)) => answer,
             Some(Replayed::Later(future)) => {
-                *this.replaying = Some((Box::pin(future), failure));
+                *this.replaying = Some((Box::pin(future), why));
                 return Came::Further;
             }
         };
-        Came::Over(finish(this.cascade, this.shared, failure, answer))
+        self.stand_in(why, answer)
     }
 
     #[cold]
-    fn poll_replaying(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<K::Out, BoxError>> {
-        let this = self.project();
-        let Some((replaying, _)) = this.replaying.as_mut() else { return Poll::Pending };
+    fn poll_replaying(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Came<Result<K::Out, BoxError>>> {
+        let this = self.as_mut().project();
+        let Some((replaying, _)) = this.replaying.as_mut() else { return Poll::Ready(Came::Waits) };
         let answer = ready!(this.cascade.scope().enter(|| replaying.as_mut().poll(cx)));
-        let Some((_, failure)) = this.replaying.take() else { return Poll::Pending };
-        Poll::Ready(finish(this.cascade, this.shared, failure, answer))
+        Poll::Ready(match this.replaying.take() {
+            Some((_, why)) => self.stand_in(why, answer),
+            None => Came::Waits,
+        })
+    }
+
+    fn stand_in(
+        mut self: Pin<&mut Self>,
+        why: FellShort,
+        answer: Option<K::Out>,
+    ) -> Came<Result<K::Out, BoxError>> {
+        let this = self.as_mut().project();
+        let plan = &this.shared.plan;
+        if let Some(answer) = answer {
+            let (verdict, _) = this.cascade.failed_of(&why);
+            this.cascade.stood_in(plan, verdict);
+            return Came::Over(Ok(answer));
+        }
+        let (kept, request, shared) = (this.kept, this.request, &**this.shared);
+        let again = |last| {
+            *request = shared.replay.again(kept, last);
+            request.is_some()
+        };
+        match this.cascade.next_tier(plan, why, again) {
+            Ok(lane) => {
+                self.place(lane);
+                Came::Further
+            }
+            Err(why) => Came::Over(fail(this.cascade, this.shared, why)),
+        }
     }
 }
 
-/// An earlier answer, or the failure.
-fn finish<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
+/// Nothing has answered, and nothing stands in.
+fn fail<Req, Res, R, C, P, K: Keep<Req, Res>, O>(
     cascade: &mut Cascade<Res>,
     shared: &Shared<R, C, P, K, O>,
-    failure: Failure,
-    answer: Option<K::Out>,
+    why: FellShort,
 ) -> Result<K::Out, BoxError> {
-    let plan = &shared.plan;
-    match (answer, failure) {
-        (Some(answer), failure) => {
-            let verdict = match &failure {
-                Failure::Refused(fault) => fault.verdict(),
-                Failure::Final(_) => cascade.verdict(),
-            };
-            cascade.stood_in(plan, verdict);
-            Ok(answer)
+    match why {
+        FellShort::Refused(fault) => Err(fault.into()),
+        FellShort::Failed(why) => {
+            cascade.end_with(&shared.plan, why).map(|response| shared.keep.pass(response))
         }
-        (None, Failure::Refused(fault)) => Err(fault.into()),
-        (None, Failure::Final(why)) => cascade.end_with(plan, why).map(|response| shared.keep.pass(response)),
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) struct Shared<R, C, P, K, O> {
 /// | [`next`](Self::next), [`stand_in`](Self::stand_in) | the [table](crate::table) | |
 /// | [`when_all_poor`](Self::when_all_poor) | [`WhenAllPoor::LastResort`] | |
 /// | [`returns`](Self::returns) | [`Return::Combined`] | |
+/// | [`degraded_header`](Self::degraded_header) | `true` | |
 /// | [`slow_start`](Self::slow_start) | off | above 0, below `timeout` |
 /// | [`order`](Self::order) | [`Order::Fixed`] | |
 /// | [`sticky`](Self::sticky) | requests stay with no route | |
@@ -76,6 +77,7 @@ pub struct Builder<R, C = ByResponse, P = Auto, K = NoLastGood, O = NoAffinity> 
     ready_within: Duration,
     when_all_poor: WhenAllPoor,
     returns: Return,
+    degraded_header: bool,
     slow_start: Option<Duration>,
     order: Order,
     promotes: bool,
@@ -100,6 +102,7 @@ impl<R> FallbackLayer<R> {
             ready_within: Duration::from_secs(5),
             when_all_poor: WhenAllPoor::default(),
             returns: Return::default(),
+            degraded_header: true,
             slow_start: None,
             order: Order::Fixed,
             promotes: false,
@@ -240,6 +243,14 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         })
     }
 
+    /// Whether the answer of a further route or of a last tier says so in the header `x-failsoft-degraded`, where it is a
+    /// response of HTTP; in its extensions and its [`Insight`](failsoft_core::Insight) it does in any case, see
+    /// [`Degraded`](failsoft_core::Degraded). By default `true`.
+    pub const fn degraded_header(mut self, on: bool) -> Self {
+        self.degraded_header = on;
+        self
+    }
+
     /// What the caller gets when every route failed.
     pub const fn returns(mut self, what: Return) -> Self {
         self.returns = what;
@@ -269,7 +280,7 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
     /// # Errors
     ///
     /// When there is no further route and no last good answer either, more than 63 routes, a blank name, two of one name, a cost
-    /// factor that is negative or no number, a zero `timeout` or `ready_within`, or a `slow_start` that is zero or not below
+    /// factor that is negative or no number, a first route that is a last tier, a zero `timeout` or `ready_within`, or a `slow_start` that is zero or not below
     /// `timeout`.
     pub fn build(self) -> Result<FallbackLayer<R, C, P, K, O>, ConfigError> {
         self.check()?;
@@ -280,7 +291,11 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         let routes: Box<[_]> = std::iter::once(self.first).chain(infos).collect();
         let weights: Vec<_> = routes.iter().map(|info| info.weight).collect();
         let standing = Standing::new(self.order, self.promotes, self.sticky, &weights);
+        let tiers = routes.iter().enumerate().filter(|(_, info)| info.tier.is_some());
         let plan = Plan {
+            tiers: RouteSet::new(tiers.map(|(place, _)| place)),
+            fixed: self.order == Order::Fixed,
+            degraded_header: self.degraded_header,
             routes,
             first,
             table: self.table,
@@ -314,6 +329,9 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
         }
         if self.routes.iter().any(|route| route.info.name.trim().is_empty()) {
             return error("route", &"blank", "a name");
+        }
+        if self.first.tier.is_some() {
+            return error("first", &"a last tier", "a route");
         }
         let mut names = HashSet::from([&self.first.name]);
         if let Some(twice) = self.routes.iter().find(|route| !names.insert(&route.info.name)) {
@@ -354,6 +372,7 @@ impl<R, C, P, K, O> Builder<R, C, P, K, O> {
             ready_within: self.ready_within,
             when_all_poor: self.when_all_poor,
             returns: self.returns,
+            degraded_header: self.degraded_header,
             slow_start: self.slow_start,
             order: self.order,
             promotes: self.promotes,

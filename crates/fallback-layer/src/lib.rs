@@ -37,6 +37,7 @@
 //! | keep prompts from windows that they do not fit into | [`Builder::estimate`] |
 //! | know which failures go on, and where to; change it | [`table`] |
 //! | let an earlier answer stand in | [`last_good`] |
+//! | let something computed stand in, or the promise of an answer | [`tier`] |
 //! | ask once for what many ask, and keep good answers | `cache` (feature `cache`) |
 //! | spread calls by weight or latency, or keep a conversation where it is | [`order`] |
 //! | count how often what stood in, and at what cost | [`metrics`] |
@@ -111,6 +112,7 @@ pub mod route;
 mod service;
 mod store;
 pub mod table;
+pub mod tier;
 
 /// Who originates this crate's faults and records its attempts.
 const LAYER: &str = "fallback-layer";

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Call, Class, Condition, Limit};
+use failsoft_core::{Call, Class, Condition, Degraded, Limit, StandIn};
 use tokio::time::Instant;
 
 use crate::{
@@ -58,6 +58,12 @@ pub(crate) struct Plan {
     pub(crate) routes: Box<[Info]>,
     /// The first route's identity among fallbacks inside each other.
     pub(crate) first: Arc<str>,
+    /// Those that are asked when all others have failed.
+    pub(crate) tiers: RouteSet,
+    /// Whether the order is the given one, so that any route but the first stands in for it.
+    pub(crate) fixed: bool,
+    /// Whether the client sees that an answer stands in.
+    pub(crate) degraded_header: bool,
     pub(crate) table: Table,
     pub(crate) max_routes: u32,
     pub(crate) timeout: Duration,
@@ -147,7 +153,11 @@ impl Plan {
     /// The routes that a call may ask.
     #[inline]
     pub(crate) fn open(&self, free_only: bool) -> RouteSet {
-        let all = if self.max_routes <= 1 { RouteSet::FIRST } else { RouteSet::first(self.routes.len()) };
+        let all = if self.max_routes <= 1 {
+            RouteSet::FIRST
+        } else {
+            RouteSet::first(self.routes.len()).without(self.tiers)
+        };
         if !free_only {
             return all;
         }
@@ -167,7 +177,25 @@ impl Plan {
     /// Whether a call may ask more than one route, so that its request is worth keeping.
     #[inline]
     pub(crate) const fn repeats(&self) -> bool {
+        self.falls_back() || !self.tiers.is_empty()
+    }
+
+    /// Whether a call that cannot ask the first route has something else.
+    #[inline]
+    pub(crate) const fn falls_back(&self) -> bool {
         self.max_routes > 1 && self.routes.len() > 1
+    }
+
+    pub(crate) const fn is_tier(&self, route: usize) -> bool {
+        self.tiers.contains(route)
+    }
+
+    /// What is said of an answer that does not come from where it was asked for.
+    pub(crate) fn mark(&self, route: usize, after_others: bool) -> Option<Degraded> {
+        let info = self.info(route)?;
+        let further = || (route != 0 && (self.fixed || after_others)).then_some(StandIn::Route);
+        let stand_in = info.tier.or_else(further)?;
+        Some(Degraded::by(stand_in).on(Some(Arc::clone(&info.name))))
     }
 
     #[inline]
@@ -317,6 +345,9 @@ mod tests {
         Plan {
             routes: routes.iter().enumerate().map(info).collect(),
             first: "0".into(),
+            tiers: RouteSet::NONE,
+            fixed: true,
+            degraded_header: true,
             table: Table::default(),
             max_routes: 3,
             timeout: Duration::from_secs(60),

@@ -21,7 +21,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{BoxError, Condition, Health};
+use failsoft_core::{BoxError, Condition, Health, StandIn};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -51,6 +51,8 @@ pub(crate) struct Info {
     pub(crate) cost_factor: f64,
     /// Whether it may turn out that it cannot be asked, so that another one has its place.
     pub(crate) may_be_skipped: bool,
+    /// It is asked when all others have failed, and stands in so.
+    pub(crate) tier: Option<StandIn>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -76,6 +78,7 @@ impl<S> Route<S> {
                 weight: 1,
                 cost_factor: 1.0,
                 may_be_skipped: false,
+                tier: None,
             },
         }
     }
@@ -125,6 +128,16 @@ impl<S> Route<S> {
     /// [metrics](crate::metrics::COST_FACTOR) only.
     pub const fn cost_factor(mut self, factor: f64) -> Self {
         self.info.cost_factor = factor;
+        self
+    }
+
+    /// Makes it a last tier: no target, but what stands in when all routes have failed and there is no
+    /// [last good answer](crate::last_good) either. It is asked in the order given, for failures for which a
+    /// [stand-in](crate::Builder::stand_in) is allowed, also by calls for free routes only; it counts neither for
+    /// [`max_routes`](crate::Builder::max_routes) nor as an attempt, and where the time is used up it has 2 s more. Its answers
+    /// carry the mark [`Degraded`](failsoft_core::Degraded) with `what`. See [`tier`](crate::tier).
+    pub const fn last_tier(mut self, what: StandIn) -> Self {
+        self.info.tier = Some(what);
         self
     }
 

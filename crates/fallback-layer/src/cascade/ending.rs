@@ -70,7 +70,7 @@ impl<Res> Cascade<Res> {
     }
 
     /// Routes that could not follow the last failure.
-    fn skip_the_rest(&mut self, plan: &Plan) {
+    pub(super) fn skip_the_rest(&mut self, plan: &Plan) {
         let last = self.failures().last().map_or(Verdict::of(Class::Unknown), |failure| failure.verdict);
         for route in self.open.iter() {
             let poor = plan.is_poor(route);

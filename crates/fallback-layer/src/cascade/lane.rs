@@ -120,6 +120,9 @@ impl Lane {
     }
 }
 
+/// What a last tier has where the time is used up: whatever it does is near, and the caller waits for it already.
+const TIER_GRACE: Duration = Duration::from_secs(2);
+
 impl<Res> Cascade<Res> {
     /// An attempt is seen to wait: only now somebody needs the clock.
     pub(crate) fn waits(&mut self, plan: &Plan, lane: &mut Lane, called: bool) {
@@ -187,8 +190,12 @@ impl<Res> Cascade<Res> {
             return running;
         }
         let now = Instant::now();
-        let end = self.end(plan, now).at;
-        let last = self.is_last(plan);
+        let mut end = self.end(plan, now).at;
+        let is_tier = plan.is_tier(lane.route);
+        if is_tier {
+            end = end.map(|end| end.max(now + TIER_GRACE));
+        }
+        let last = is_tier || self.is_last(plan);
         let limit = end.map(|end| {
             let left = end.saturating_duration_since(now);
             if last { end } else { now + left / 2 }

@@ -14,7 +14,7 @@ use crate::{
 impl<Res> Cascade<Res> {
     /// A route answered.
     pub(crate) fn answered(&mut self, plan: &Plan, lane: &Lane) {
-        if plan.standing.is_some() {
+        if plan.standing.is_some() && !plan.is_tier(lane.route()) {
             let now = Instant::now();
             plan.answered(lane.route(), self.affinity, lane.took(now).unwrap_or_default(), now);
         }
