@@ -55,7 +55,7 @@ impl Asked {
         self
     }
 
-    /// What its answers are compared by, where drift is looked for: a route, a prompt's name, a tenant.
+    /// What its answers are compared by, where [drift](crate::drift) is looked for: a route, a prompt's name, a tenant.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.key = Some(key.into());

@@ -9,8 +9,8 @@ use crate::checks::Pattern;
 #[cfg(feature = "schema")]
 use crate::checks::{Schema, SchemaOptions, ToolSchemas, schema::takes_none};
 use crate::{
-    Answer, Asked, Beyond, Bodies, Check, Complaint, Compressed, InspectFn, Judge, Rails, StreamMode, Unseen,
-    ValidateLayer, Validator, Values, check_fn,
+    Answer, Asked, Beyond, Bodies, Check, Complaint, Compressed, Drift, InspectFn, Judge, Rails, StreamMode,
+    Unseen, ValidateLayer, Validator, Values, check_fn,
     checks::{ErrorText, FinishReason, Json, Length, NotEmpty, Refusal, Require, ToolCalls},
     confidence::Confidence,
     judge::SlowCheck,
@@ -39,7 +39,8 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// | [`expected_length`](Self::expected_length) | none; if given, below 0.2 of it is cut short |
 /// | [`check`](Self::check), [`check_fn`](Self::check_fn) | none |
 /// | [`asked_fn`](Self::asked_fn), [`rails`](Self::rails) | requests are not looked at |
-/// | [`judge`](Self::judge) | none |
+/// | [`judge`](Self::judge), [`drift`](Self::drift) | none |
+/// | [`length_tolerance`](Self::length_tolerance) | 0.2 |
 /// | [`streams`](Self::streams) | [`StreamMode::Pass`] |
 /// | [`min_confidence`](Self::min_confidence) | 0.35; 0 is off |
 /// | [`weight`](Self::weight), [`severity`](Self::severity) | see [`Validator`] |
@@ -77,6 +78,8 @@ struct Options {
     #[cfg(all(feature = "http", feature = "schema"))]
     offered_schemas: bool,
     judges: Vec<Judge>,
+    drift: Option<Drift>,
+    length_tolerance: Option<f64>,
     #[cfg(feature = "schema")]
     schemas: Schemas,
     #[cfg(feature = "regex")]
@@ -136,6 +139,8 @@ impl<M, Q> ValidateBuilder<M, Q> {
             #[cfg(all(feature = "http", feature = "schema"))]
             offered_schemas: false,
             judges: Vec::new(),
+            drift: None,
+            length_tolerance: None,
             #[cfg(feature = "schema")]
             schemas: Schemas::default(),
             #[cfg(feature = "regex")]
@@ -178,6 +183,19 @@ impl<M, Q> ValidateBuilder<M, Q> {
     /// after the other.
     pub fn judge(mut self, judge: Judge) -> Self {
         self.options.judges.push(judge);
+        self
+    }
+
+    /// Looks for answers that are unlike the good ones before them: [`Drift`]. Asked after all judges.
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.options.drift = Some(drift);
+        self
+    }
+
+    /// The part of an [expected length](Self::expected_length) below which an answer is cut short, above 0, to 1, where
+    /// [`Length::below`] says nothing else. 0.2 by default.
+    pub const fn length_tolerance(mut self, part: f64) -> Self {
+        self.options.length_tolerance = Some(part);
         self
     }
 
@@ -431,7 +449,11 @@ impl Options {
         for pattern in self.patterns {
             checks.push(Arc::new(pattern?));
         }
+        if let Some(part) = self.length_tolerance {
+            ConfigError::check_range(BUILDER, "length_tolerance", part, f64::MIN_POSITIVE, 1.0)?;
+        }
         if let Some(length) = self.length {
+            let length = length.or_below(self.length_tolerance);
             length.validate()?;
             checks.push(Arc::new(length));
         }
@@ -440,6 +462,10 @@ impl Options {
         for judge in self.judges {
             judge.validate()?;
             slow.push(Arc::new(judge));
+        }
+        if let Some(drift) = self.drift {
+            drift.validate()?;
+            slow.push(Arc::new(drift));
         }
         Ok(Validator {
             checks,

@@ -16,6 +16,7 @@
 //! | [`Json`] | malformed, empty, repetition | `json.…`, one for each [`FlawKind`](failsoft_core::json::FlawKind) |
 //! | [`Require`] | missing field, or those of [`Json`] | `required` |
 //! | [`Length`] | truncated | `length` |
+//! | [`Embedding`] | schema, empty, or those of [`Json`] | `embedding.none`, `embedding.count`, `embedding.dimension`, `embedding.not_finite`, `embedding.zero` |
 //! | [`Refusal`] | refused | `refusal.text` |
 //! | [`ErrorText`] | malformed | `error.text` |
 //! | `Schema` (feature `schema`) | schema, or those of [`Json`] | `schema.…`, one for each keyword |
@@ -25,6 +26,7 @@
 //! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`], [`Length`] and the others that look at text or its JSON
 //! let it be.
 
+mod embedding;
 mod length;
 mod markers;
 #[cfg(feature = "regex")]
@@ -39,6 +41,7 @@ pub use self::patterns::Pattern;
 #[cfg(feature = "schema")]
 pub use self::schema::{MAX_VIOLATIONS, Schema, SchemaOptions, ToolSchemas};
 pub use self::{
+    embedding::Embedding,
     length::{Length, count_words},
     markers::{ErrorText, Refusal},
     tools::ToolCalls,

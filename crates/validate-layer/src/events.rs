@@ -40,7 +40,9 @@ pub(crate) fn judged(validator: &Validator, verdict: &Verdict, report: &Report) 
 }
 
 /// A rail tripped: an event for those who watch over security, under a target of its own.
-pub(crate) fn tripped(upstream: Option<&str>, rail: Rail) {
+pub(crate) fn tripped(validator: &Validator, rail: Rail) {
+    let upstream = validator.name();
+    validator.meters.tripped(upstream, rail);
     tracing::warn!(
         name: "failsoft_validate_rail_tripped",
         target: "failsoft_security",

@@ -58,7 +58,9 @@
 //! | put checks around a service | [`ValidateLayer`], [`ValidateBuilder`] |
 //! | use a check by itself | [`checks`], [`Check`] |
 //! | write a check | [`check_fn()`], [`Check`], [`Answer`] |
+//! | begin with what fits a kind of endpoint | [`presets`] |
 //! | ask another model, or any service | [`judge`] |
+//! | see that answers have become others | [`drift`] |
 //! | forbid tools, and check their arguments before they are called | [`rails`] |
 //! | know what may be sent again | [`Validator`] |
 //!
@@ -80,6 +82,7 @@ mod builder;
 mod check;
 pub mod checks;
 mod confidence;
+pub mod drift;
 mod events;
 mod future;
 pub mod judge;
@@ -88,6 +91,7 @@ pub mod metrics;
 mod mode;
 #[cfg(all(feature = "http", feature = "schema"))]
 mod offered;
+pub mod presets;
 pub mod rails;
 mod service;
 #[cfg(feature = "http")]
@@ -101,6 +105,7 @@ pub use self::{
     asked::{Asked, Inspect, InspectFn, Unseen},
     builder::ValidateBuilder,
     check::{Check, CheckFn, Complaint, check_fn},
+    drift::Drift,
     future::ResponseFuture,
     judge::{Judge, JudgeFailure},
     layer::ValidateLayer,

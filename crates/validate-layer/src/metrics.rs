@@ -27,8 +27,12 @@ pub const FINDINGS: &str = "failsoft_validate_findings_total";
 /// Histogram, 0 to 1: the confidence in each answer that was looked at.
 pub const CONFIDENCE: &str = "failsoft_validate_confidence";
 
+/// Counter: [rails](crate::rails) that tripped. Labels `rail`, such as `forbidden_tool`, and `severity`: `medium`, `high` or
+/// `critical`.
+pub const RAILS_TRIPPED: &str = "failsoft_validate_rails_tripped_total";
+
 /// All of the names.
-pub const NAMES: [&str; 6] = [CHECKED, FAILED, UNCHECKED, CUT, FINDINGS, CONFIDENCE];
+pub const NAMES: [&str; 7] = [CHECKED, FAILED, UNCHECKED, CUT, FINDINGS, CONFIDENCE, RAILS_TRIPPED];
 
 #[cfg(feature = "metrics")]
 mod handles {
@@ -39,7 +43,9 @@ mod handles {
     use failsoft_core::{Report, Severity, Verdict};
     use metrics::{Counter, Histogram};
 
-    use super::{CHECKED, CONFIDENCE, FAILED, FINDINGS};
+    use crate::Rail;
+
+    use super::{CHECKED, CONFIDENCE, FAILED, FINDINGS, RAILS_TRIPPED};
     #[cfg(feature = "http")]
     use super::{CUT, UNCHECKED};
 
@@ -55,6 +61,7 @@ mod handles {
         #[cfg(feature = "http")]
         cut: Each<&'static str>,
         findings: Each<(&'static str, Severity)>,
+        rails: Each<Rail>,
     }
 
     struct Each<K>(Mutex<Vec<(K, Counter)>>);
@@ -106,6 +113,14 @@ mod handles {
             }
         }
 
+        pub(crate) fn tripped(&self, target: Option<&str>, rail: Rail) {
+            let make = || {
+                let (name, severity) = (rail.as_str(), rail.severity());
+                metrics::counter!(RAILS_TRIPPED, "target" => named(target), "rail" => name, "severity" => severity)
+            };
+            self.rails.add(rail, make);
+        }
+
         #[cfg(feature = "http")]
         pub(crate) fn unchecked(&self, target: Option<&str>, reason: &'static str) {
             let make = || metrics::counter!(UNCHECKED, "target" => named(target), "reason" => reason);
@@ -127,6 +142,8 @@ mod handles {
     use failsoft_core::Class;
     use failsoft_core::{Report, Verdict};
 
+    use crate::Rail;
+
     /// Nothing is counted.
     pub(crate) struct Meters;
 
@@ -136,6 +153,7 @@ mod handles {
         }
 
         pub(crate) const fn judged(&self, _: Option<&str>, _: &Verdict, _: &Report) {}
+        pub(crate) const fn tripped(&self, _: Option<&str>, _: Rail) {}
         #[cfg(feature = "http")]
         pub(crate) const fn unchecked(&self, _: Option<&str>, _: &'static str) {}
         #[cfg(feature = "http")]

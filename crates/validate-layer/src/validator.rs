@@ -194,7 +194,7 @@ impl Validator {
     }
 
     fn tripped(&self, rail: Rail) {
-        events::tripped(self.name(), rail);
+        events::tripped(self, rail);
     }
 
     fn verdict(&self, answer: &Answer, report: &Report) -> Verdict {

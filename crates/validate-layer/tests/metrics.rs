@@ -2,12 +2,12 @@
 #![cfg(feature = "metrics")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
-use failsoft_core::{BoxError, Finding, Severity, SoftKind};
+use failsoft_core::{BoxError, Finding, Severity, SoftKind, ToolCall};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tower::{Layer, ServiceExt, service_fn};
 use validate_layer::{
-    Answer, ValidateLayer,
-    metrics::{CHECKED, CONFIDENCE, FAILED, FINDINGS},
+    Answer, Asked, Rails, ValidateLayer,
+    metrics::{CHECKED, CONFIDENCE, FAILED, FINDINGS, RAILS_TRIPPED},
 };
 
 #[test]
@@ -54,4 +54,31 @@ fn each_answer_is_counted_with_its_confidence_and_what_was_found() {
     ];
     expected.sort();
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_rail_that_trips_is_counted_with_its_severity() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let layer = ValidateLayer::values(|reply: &&'static str| Answer::new(*reply))
+            .name("shell")
+            .asked_fn(|tool: &&'static str| Asked::new().with_call(ToolCall::new(*tool, "{}")))
+            .rails(Rails::new().forbid(["rm"]))
+            .build()
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let service = layer.layer(service_fn(|tool: &'static str| async move { Ok::<_, BoxError>(tool) }));
+        for tool in ["rm", "ls", "rm"] {
+            let _ = runtime.block_on(service.clone().oneshot(tool));
+        }
+    });
+    let tripped =
+        snapshotter.snapshot().into_vec().into_iter().find(|(key, ..)| key.key().name() == RAILS_TRIPPED);
+    let (key, _, _, value) = tripped.unwrap();
+    let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+    assert_eq!(
+        (labels.join(","), value),
+        ("shell,forbidden_tool,critical".to_owned(), DebugValue::Counter(2))
+    );
 }

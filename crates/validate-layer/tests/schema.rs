@@ -212,3 +212,12 @@ fn patterns_say_what_the_text_must_and_must_not_match() {
         assert!(err.contains("must_not_match"), "{err}");
     }
 }
+
+#[test]
+fn v_f7_a_list_with_one_item_that_does_not_fit_is_no_shorter_list() {
+    let schema = json!({"items": {"type": "object", "required": ["id"]}});
+    let (verdict, report) =
+        judge(|b| b.schema(&schema), &Answer::new(r#"[{"id": 1}, {"name": "x"}, {"id": 3}]"#));
+    assert_eq!(verdict.class(), Class::Soft(SoftKind::Schema));
+    assert_eq!(codes(&report), [("schema.required", Some("/1"))]);
+}

@@ -1,8 +1,10 @@
 //! Kind `wire`: what providers send, whole and streamed, read by `llm-layer` however the bytes are cut.
 //!
-//! Each sample is read twice: by the dialect that its provider speaks, and by a layer that has to recognise it.
+//! Each sample is read twice: by the dialect that its provider speaks, and by a layer that has to recognise it. What passes there
+//! goes on to a `validate-layer` around.
 
 mod request;
+mod validation;
 mod wanted;
 
 use std::path::Path;
@@ -69,11 +71,11 @@ fn replay(case: &Value) -> Result<Vec<Difference>, String> {
     let mut differences = Vec::new();
     for provider in [sample.asked.provider, Provider::Auto] {
         for (cut, pieces) in sample.cuts() {
-            let said = sample.answer(provider, &pieces)?;
+            let said = validation::behind(sample.answer(provider, &pieces)?, &sample.asked)?;
             wanted.compare(&format!("{provider:?}, {cut}"), &said, &mut differences);
         }
         if !sample.asked.streams {
-            let said = sample.judgement(provider);
+            let said = validation::behind(sample.judgement(provider), &sample.asked)?;
             wanted.compare(&format!("{provider:?}, as a function"), &said, &mut differences);
             let is_inside = sample.status.is_success() && !said.verdict.is_success();
             if said.facts.inside_success != is_inside {

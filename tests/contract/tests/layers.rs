@@ -82,6 +82,19 @@ contract::contract! {
 }
 
 contract::contract! {
+    // With everything that stands beside the plain path: requests are looked at, and a judge is asked.
+    validate_in_full => |_inner| validate_layer::ValidateLayer::builder()
+        .asked_fn(|_: &_| validate_layer::Asked::new())
+        .rails(validate_layer::Rails::new())
+        .judge(validate_layer::Judge::new(tower::service_fn(|_: validate_layer::Answer| {
+            std::future::ready(Ok::<_, std::convert::Infallible>(failsoft_core::Report::new()))
+        })))
+        .streams(validate_layer::StreamMode::Hold)
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
     llm => |_inner| llm_layer::LlmLayer::new(llm_layer::Provider::OpenAiCompatible)
 }
 

@@ -52,6 +52,14 @@ impl Length {
         self
     }
 
+    /// The same with another part, where none was set.
+    pub(crate) fn or_below(self, part: Option<f64>) -> Self {
+        match part {
+            Some(part) if self.below == BELOW => self.below(part),
+            _ => self,
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         const BUILDER: &str = "ValidateLayer";
         if self.expected == 0 {

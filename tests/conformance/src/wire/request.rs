@@ -33,7 +33,18 @@ enum Precondition {
     Tools(Vec<(String, Option<Vec<String>>)>),
     Json,
     /// What only a validating layer can check.
-    Validation,
+    Validation(Validation),
+}
+
+/// What a validating layer around is told of the answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Validation {
+    /// It must not go in circles.
+    Repetition,
+    /// It must not begin as a refusal does.
+    Refusals,
+    /// It must fit this JSON Schema.
+    Schema(Value),
 }
 
 impl Asked {
@@ -58,6 +69,14 @@ impl Asked {
         })
     }
 
+    /// What a validating layer is told beside the request.
+    pub(crate) const fn validation(&self) -> Option<&Validation> {
+        match &self.precondition {
+            Precondition::Validation(validation) => Some(validation),
+            _ => None,
+        }
+    }
+
     /// The request; `None` where nothing is known of it.
     pub(crate) fn request(&self) -> Option<Request<String>> {
         let mut body = match self.dialect {
@@ -72,7 +91,7 @@ impl Asked {
         };
         match &self.precondition {
             Precondition::None => return None,
-            Precondition::Validation => {}
+            Precondition::Validation(_) => {}
             Precondition::Json => self.ask_for_json(&mut body),
             Precondition::Tools(tools) => {
                 let tools: Value =
@@ -136,14 +155,26 @@ fn precondition(text: &str) -> Option<Precondition> {
     if let Some(tools) = text.strip_prefix("tools=[").and_then(|rest| rest.strip_suffix(']')) {
         return tools_of(tools).map(Precondition::Tools);
     }
-    let is_schema = text.starts_with("schema {");
+    if let Some(fields) = text.strip_prefix("schema {") {
+        let fields = fields.strip_suffix("} both required")?;
+        return schema_of(fields).map(|schema| Precondition::Validation(Validation::Schema(schema)));
+    }
     match text {
         "" => Some(Precondition::None),
         "response_format JSON" => Some(Precondition::Json),
-        "repetition check on" | "text refusal markers on (opt-in)" => Some(Precondition::Validation),
-        _ if is_schema => Some(Precondition::Validation),
+        "repetition check on" => Some(Precondition::Validation(Validation::Repetition)),
+        "text refusal markers on (opt-in)" => Some(Precondition::Validation(Validation::Refusals)),
         _ => None,
     }
+}
+
+/// `name:string, age:integer`, all of them required.
+fn schema_of(fields: &str) -> Option<Value> {
+    let pairs: Vec<_> = fields.split(',').map(|field| field.trim().split_once(':')).collect::<Option<_>>()?;
+    let properties: serde_json::Map<_, _> =
+        pairs.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
+    let required: Vec<_> = pairs.iter().map(|(name, _)| *name).collect();
+    Some(json!({"type": "object", "properties": properties, "required": required}))
 }
 
 /// `get_weather(city,unit), list_files()`: commas stand inside parentheses too.
@@ -184,5 +215,12 @@ mod tests {
         );
         assert!(tools_of("a(x").is_none());
         assert!(precondition("something else").is_none());
+        let Some(Precondition::Validation(Validation::Schema(schema))) =
+            precondition("schema {a:string, b:integer} both required")
+        else {
+            panic!("a schema");
+        };
+        assert_eq!(schema["required"], json!(["a", "b"]));
+        assert_eq!(schema["properties"]["b"]["type"], "integer");
     }
 }
