@@ -1,66 +1,108 @@
-//! The counters of one budget: reserve, settle, and what was spent on what. No lock, no clock.
-//!
-//! `committed` is what is spent and reserved together: admission is one compare-and-swap on it, so that callers who
-//! come at once can never pass together what one of them could not. `spent` follows at the settling. The order of the
-//! steps of a settling keeps `spent <= committed` at every moment.
+//! One budget's state: what is committed in its window, what was spent on what, who is paused. Pure: no lock, no clock; what
+//! happened is returned, to be told when nothing is locked.
 
-#[cfg(all(test, failsoft_loom))]
-mod loom;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
 
-#[cfg(failsoft_loom)]
-use ::loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-#[cfg(not(failsoft_loom))]
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{sync::Arc, time::Duration};
 
-use failsoft_core::Evict;
+use tokio::time::Instant;
 
-use crate::{Outcome, Spend, Tally};
+use crate::{
+    Outcome, Spend, Unit, Window,
+    window::{Clocks, Now, Ring},
+};
 
 /// No call counts for more: what a peer claims to have used must not overflow sums that are meant to be exact.
 pub(crate) const MAX_CALL: u64 = 1 << 40;
 
-/// What cannot change while it runs, but the limit.
-#[derive(Clone, Copy, Debug)]
+/// At most so many lines may be told, the soft line among them.
+pub(crate) const MAX_LINES: usize = 16;
+
+/// What is the same for all budgets of a ledger, and does not change.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) name: Arc<str>,
+    pub(crate) unit: Unit,
+    pub(crate) window: Window,
+    /// What a new budget begins with.
+    pub(crate) limit: u64,
+    pub(crate) lines: Lines,
+    /// No call may reserve more.
+    pub(crate) per_call: Option<u64>,
+    pub(crate) pause: Option<Pause>,
+}
+
+/// Where calls are restricted, and where that or something else is told.
+#[derive(Clone, Debug)]
 pub(crate) struct Lines {
-    /// The soft line in millionths of what is there for calls that are not final.
-    pub(crate) soft_millionths: u32,
+    /// The soft line, and then the lines that are only told, in millionths of what is there for calls that are not final.
+    pub(crate) millionths: Box<[u32]>,
     /// The last part of the limit, kept for calls that are marked final.
     pub(crate) closing_reserve: u64,
 }
 
-impl Lines {
+/// A budget that spends more than `most` within `within` is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) most: u64,
+    pub(crate) within: Duration,
+    pub(crate) pause: Duration,
+}
+
+impl Rules {
+    pub(crate) fn clocks(&self) -> Clocks {
+        let steady = self.pause.is_some() || self.unit == Unit::Time;
+        self.window.clocks().and(Clocks { steady, wall: false })
+    }
+
     /// What is there for calls that are not final.
-    pub(crate) const fn hard(self, limit: u64) -> u64 {
-        limit.saturating_sub(self.closing_reserve)
+    const fn hard(&self, limit: u64) -> u64 {
+        limit.saturating_sub(self.lines.closing_reserve)
     }
 
-    pub(crate) fn soft(self, limit: u64) -> u64 {
-        let soft = u128::from(self.hard(limit)) * u128::from(self.soft_millionths) / 1_000_000;
-        u64::try_from(soft).unwrap_or(u64::MAX)
+    fn line(&self, which: usize, limit: u64) -> u64 {
+        let line = u128::from(self.hard(limit)) * u128::from(self.lines.millionths[which]) / 1_000_000;
+        u64::try_from(line).unwrap_or(u64::MAX)
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Account {
-    lines: Lines,
-    limit: AtomicU64,
-    /// Spent and reserved.
-    committed: AtomicU64,
-    spent: AtomicU64,
-    /// The soft line was crossed, and that was told.
-    past_soft: AtomicBool,
+    limit: u64,
+    soft: u64,
+    hard: u64,
+    ring: Ring,
+    /// Which lines were crossed and told: a bit each.
+    told: u16,
+    /// The lowest line that was not told.
+    next_line: u64,
+    /// What was spent lately, for the pause.
+    lately: Option<Ring>,
+    paused_until: Option<Instant>,
     /// Somebody set the limit or restored the state: forgetting it would undo that.
-    adjusted: AtomicBool,
-    denied: AtomicU64,
-    unknown: AtomicU64,
-    late: AtomicU64,
-    tallies: [Counts; Outcome::COUNT],
+    adjusted: bool,
+    spend: Spend,
 }
 
-struct Counts {
-    calls: AtomicU64,
-    spent: AtomicU64,
+/// What a call wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// It may take the closing reserve.
+    pub(crate) is_final: bool,
+    pub(crate) passes_soft: bool,
+    /// It is no further attempt of a call that was admitted.
+    pub(crate) is_first: bool,
+}
+
+/// What a call has of one budget: it begins with nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Reserved in the cell `tick` of the window.
+    pub(crate) reserved: u64,
+    tick: u64,
+    /// Reserved in cells that have left the window since.
+    gone: u64,
 }
 
 /// Why a reservation was refused, and how things stood then.
@@ -70,201 +112,289 @@ pub(crate) struct Denied {
     pub(crate) limit: u64,
     /// What is left for a call of this kind.
     pub(crate) left: u64,
+    /// In how long there may be enough, if time alone brings it.
+    pub(crate) renews_in: Option<Duration>,
 }
 
+/// Why a call is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     /// Past the soft line, and not of the calls that pass there.
     Soft,
     /// It does not fit.
     Hard,
+    /// It is larger than any call may be.
+    TooLarge,
+    /// Too much was spent in a short time.
+    Paused,
 }
 
-/// Something that happens once and is worth telling.
+/// What is worth telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Crossed {
-    /// The soft line, for the first time.
-    pub(crate) soft: bool,
+    /// The lines that were crossed: a bit each, the soft line's the lowest.
+    pub(crate) lines: u16,
     /// More is spent than the limit allows: some call used more than was estimated.
-    pub(crate) overrun: u64,
+    pub(crate) overrun: bool,
+    /// The budget is paused from now on.
+    pub(crate) paused: bool,
+}
+
+impl Crossed {
+    #[inline]
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.lines == 0 && !self.overrun && !self.paused
+    }
 }
 
 impl Account {
-    pub(crate) fn new(limit: u64, lines: Lines) -> Self {
-        Self {
-            lines,
-            limit: AtomicU64::new(limit),
-            committed: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            past_soft: AtomicBool::new(false),
-            adjusted: AtomicBool::new(false),
-            denied: AtomicU64::new(0),
-            unknown: AtomicU64::new(0),
-            late: AtomicU64::new(0),
-            tallies: std::array::from_fn(|_| Counts { calls: AtomicU64::new(0), spent: AtomicU64::new(0) }),
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let lately = rules.pause.map(|pause| Ring::new(&Window::sliding(pause.within)));
+        let mut account = Self {
+            limit: 0,
+            soft: 0,
+            hard: 0,
+            ring: Ring::new(&rules.window),
+            told: 0,
+            next_line: 0,
+            lately,
+            paused_until: None,
+            adjusted: false,
+            spend: Spend::default(),
+        };
+        account.limit_to(rules.limit, rules);
+        account
+    }
+
+    /// Lets go of what has left the window.
+    #[inline]
+    pub(crate) fn advance(&mut self, rules: &Rules, now: Now) {
+        if self.ring.advance(now) {
+            self.look_at_lines_again(rules);
         }
     }
 
-    /// Reserves `amount`, or nothing. `may_pass_soft` is asked at most once, and only past the soft line.
-    pub(crate) fn reserve(
+    /// Whether there is enough for `amount` more; changes nothing. The window must have been advanced.
+    #[inline]
+    pub(crate) fn check(
         &self,
+        rules: &Rules,
+        share: &Share,
         amount: u64,
-        is_final: bool,
-        may_pass_soft: impl FnOnce() -> bool,
-    ) -> Result<Crossed, Denied> {
-        let mut ask = Some(may_pass_soft);
-        let mut passes_soft = is_final;
-        let mut committed = self.committed.load(Ordering::Acquire);
-        loop {
-            let limit = self.limit.load(Ordering::Relaxed);
-            let hard = if is_final { limit } else { self.lines.hard(limit) };
-            let denied = |why| Denied { why, limit, left: hard.saturating_sub(committed) };
-            if !passes_soft && committed >= self.lines.soft(limit) {
-                if let Some(ask) = ask.take() {
-                    passes_soft = ask();
-                }
-                if !passes_soft {
-                    return Err(denied(Why::Soft));
-                }
-            }
-            let Some(next) = committed.checked_add(amount).filter(|next| *next <= hard) else {
-                return Err(denied(Why::Hard));
-            };
-            match self.committed.compare_exchange_weak(committed, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(self.crossed(committed)),
-                Err(now) => committed = now,
+        ask: Ask,
+        now: Now,
+    ) -> Result<(), Denied> {
+        let committed = self.ring.committed();
+        let hard = if ask.is_final { self.limit } else { self.hard };
+        let is_open = ask.passes_soft || ask.is_final || committed < self.soft;
+        let fits = committed.checked_add(amount).is_some_and(|next| next <= hard);
+        let plain = is_open && fits && rules.per_call.is_none() && self.paused_until.is_none();
+        if plain { Ok(()) } else { self.examine(rules, share, amount, ask, now) }
+    }
+
+    #[cold]
+    fn examine(&self, rules: &Rules, share: &Share, amount: u64, ask: Ask, now: Now) -> Result<(), Denied> {
+        let committed = self.ring.committed();
+        let hard = if ask.is_final { self.limit } else { self.hard };
+        let left = hard.saturating_sub(committed);
+        let denied = |why, renews_in| Denied { why, limit: self.limit, left, renews_in };
+        let of_call = amount.saturating_add(share.reserved).saturating_add(share.gone);
+        if let Some(most) = rules.per_call.filter(|most| of_call > *most) {
+            return Err(Denied { why: Why::TooLarge, limit: most, left: most, renews_in: None });
+        }
+        if let Some(left) = self.paused_for(now).filter(|_| !ask.is_final) {
+            return Err(denied(Why::Paused, Some(left)));
+        }
+        if !ask.passes_soft && !ask.is_final && committed >= self.soft {
+            let renews_in = self.soft.checked_sub(1).and_then(|below| self.ring.falls_to(below, now));
+            return Err(denied(Why::Soft, renews_in));
+        }
+        if committed.checked_add(amount).is_some_and(|next| next <= hard) {
+            return Ok(());
+        }
+        let renews_in = hard.checked_sub(amount).and_then(|most| self.ring.falls_to(most, now));
+        Err(denied(Why::Hard, renews_in))
+    }
+
+    /// Reserves what [`check`](Self::check) has found to fit. What the call has already reserved moves along to now, so that it
+    /// stays one share.
+    #[inline]
+    pub(crate) fn reserve(&mut self, rules: &Rules, share: &mut Share, amount: u64) -> Crossed {
+        if share.reserved > 0 {
+            if self.ring.holds(share.tick) {
+                self.ring.release(share.tick, share.reserved);
+            } else {
+                share.gone = share.gone.saturating_add(share.reserved);
+                share.reserved = 0;
             }
         }
+        share.reserved = share.reserved.saturating_add(amount);
+        share.tick = self.ring.reserve(share.reserved);
+        self.crossed(rules)
     }
 
-    /// A call was turned away.
-    pub(crate) fn count_denied(&self) {
-        add(&self.denied, 1);
-    }
-
-    /// Gives a reservation back as if it had never been.
-    pub(crate) fn release(&self, reserved: u64) {
-        take_off(&self.committed, reserved);
+    /// Gives a part of a reservation back as if it had never been.
+    pub(crate) fn release(&mut self, share: &mut Share, amount: u64) {
+        let amount = amount.min(share.reserved);
+        share.reserved -= amount;
+        self.ring.release(share.tick, amount);
     }
 
     /// Turns a reservation into what was used.
-    pub(crate) fn settle(&self, reserved: u64, used: u64, outcome: Outcome, unknown: bool) -> Crossed {
+    #[inline]
+    pub(crate) fn settle(
+        &mut self,
+        rules: &Rules,
+        share: &Share,
+        used: u64,
+        outcome: Outcome,
+        unknown: bool,
+        now: Now,
+    ) -> Crossed {
         let used = used.min(MAX_CALL);
-        if let Some(more) = used.checked_sub(reserved) {
-            add(&self.committed, more);
-        }
-        add(&self.spent, used);
-        if let Some(less) = reserved.checked_sub(used) {
-            take_off(&self.committed, less);
-        }
-        let counts = &self.tallies[outcome.index()];
-        add(&counts.calls, 1);
-        add(&counts.spent, used);
-        add(&self.unknown, u64::from(unknown));
-        self.crossed_by_spending()
+        self.ring.settle(share.tick, share.reserved, used.saturating_sub(share.gone));
+        self.spend.settled(outcome, used, unknown);
+        let paused = self.spent_lately(rules, used, now);
+        Crossed { paused, ..self.crossed_by_spending(rules) }
     }
 
     /// Books what came after a call was settled.
-    pub(crate) fn late(&self, more: u64, outcome: Outcome) -> Crossed {
+    pub(crate) fn late(&mut self, rules: &Rules, more: u64, outcome: Outcome, now: Now) -> Crossed {
         let more = more.min(MAX_CALL);
-        add(&self.committed, more);
-        add(&self.spent, more);
-        add(&self.tallies[outcome.index()].spent, more);
-        add(&self.late, 1);
-        self.crossed_by_spending()
+        self.ring.book(more);
+        self.spend.booked_late(outcome, more);
+        let paused = self.spent_lately(rules, more, now);
+        Crossed { paused, ..self.crossed_by_spending(rules) }
+    }
+
+    #[inline]
+    fn spent_lately(&mut self, rules: &Rules, used: u64, now: Now) -> bool {
+        rules.pause.is_some_and(|pause| self.count_for_pause(pause, used, now))
+    }
+
+    /// `true` if it is paused from now on.
+    fn count_for_pause(&mut self, pause: Pause, used: u64, now: Now) -> bool {
+        let (Some(lately), Some(at)) = (&mut self.lately, now.at) else { return false };
+        lately.advance(now);
+        lately.book(used);
+        if lately.committed() <= pause.most {
+            return false;
+        }
+        let was = self.paused_until;
+        self.paused_until = at.checked_add(pause.pause);
+        was.is_none_or(|until| until <= at)
+    }
+
+    /// A call was turned away.
+    pub(crate) fn count_denied(&mut self) {
+        self.spend.denied = self.spend.denied.saturating_add(1);
     }
 
     /// Sets the limit; calls in flight keep what they reserved.
-    pub(crate) fn set_limit(&self, limit: u64) {
-        self.adjusted.store(true, Ordering::Relaxed);
-        self.limit.store(limit, Ordering::Relaxed);
-        self.look_at_soft_again();
+    pub(crate) fn set_limit(&mut self, rules: &Rules, limit: u64) {
+        self.adjusted = true;
+        self.limit_to(limit, rules);
+    }
+
+    fn limit_to(&mut self, limit: u64, rules: &Rules) {
+        (self.limit, self.hard, self.soft) = (limit, rules.hard(limit), rules.line(0, limit));
+        self.look_at_lines_again(rules);
     }
 
     /// Sets what was spent; calls in flight keep what they reserved.
-    pub(crate) fn restore(&self, spent: u64) {
-        self.adjusted.store(true, Ordering::Relaxed);
+    pub(crate) fn restore(&mut self, rules: &Rules, spent: u64) {
+        self.adjusted = true;
         // As far from the end as sums of calls will ever come.
         let spent = spent.min(u64::MAX / 2);
-        let before = self.spent.load(Ordering::Acquire);
-        if let Some(more) = spent.checked_sub(before) {
-            add(&self.committed, more);
-            add(&self.spent, more);
-        } else {
-            let less = before - spent;
-            take_off(&self.spent, less);
-            take_off(&self.committed, less);
+        self.ring.set_spent(spent);
+        self.spend.spent = spent;
+        self.look_at_lines_again(rules);
+    }
+
+    /// Ends a pause.
+    pub(crate) fn resume(&mut self) {
+        self.paused_until = None;
+    }
+
+    pub(crate) fn paused_for(&self, now: Now) -> Option<Duration> {
+        let left = self.paused_until?.checked_duration_since(now.at?)?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) const fn soft(&self) -> u64 {
+        self.soft
+    }
+
+    pub(crate) const fn hard(&self) -> u64 {
+        self.hard
+    }
+
+    /// Spent and reserved, in the window.
+    pub(crate) const fn committed(&self) -> u64 {
+        self.ring.committed()
+    }
+
+    pub(crate) const fn reserved(&self) -> u64 {
+        self.ring.reserved()
+    }
+
+    pub(crate) fn renews_in(&self, now: Now) -> Option<Duration> {
+        self.ring.falls_to(0, now)
+    }
+
+    pub(crate) const fn spend(&self) -> Spend {
+        self.spend
+    }
+
+    /// Whether it may be forgotten: nothing of it would be missed.
+    pub(crate) fn may_go(&self, rules: &Rules) -> bool {
+        let spent = rules.window.is_lifetime() && self.spend.spent() > 0;
+        self.committed() == 0 && !spent && !self.adjusted && self.paused_until.is_none()
+    }
+
+    #[inline]
+    fn crossed(&mut self, rules: &Rules) -> Crossed {
+        if self.ring.committed() < self.next_line { Crossed::default() } else { self.cross(rules) }
+    }
+
+    #[cold]
+    fn cross(&mut self, rules: &Rules) -> Crossed {
+        let before = self.told;
+        let mut next_line = u64::MAX;
+        for which in 0..rules.lines.millionths.len() {
+            let line = rules.line(which, self.limit);
+            if self.ring.committed() >= line {
+                self.told |= 1 << which;
+            } else {
+                next_line = next_line.min(line);
+            }
         }
-        self.look_at_soft_again();
+        self.next_line = next_line;
+        Crossed { lines: self.told & !before, ..Crossed::default() }
     }
 
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+    #[inline]
+    fn crossed_by_spending(&mut self, rules: &Rules) -> Crossed {
+        let overrun = self.ring.committed() - self.ring.reserved() > self.limit;
+        Crossed { overrun, ..self.crossed(rules) }
     }
 
-    pub(crate) fn spent(&self) -> u64 {
-        self.spent.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
-    }
-
-    pub(crate) const fn lines(&self) -> Lines {
-        self.lines
-    }
-
-    pub(crate) fn spend(&self) -> Spend {
-        let tally = |counts: &Counts| Tally {
-            calls: counts.calls.load(Ordering::Relaxed),
-            spent: counts.spent.load(Ordering::Relaxed),
-        };
-        Spend {
-            spent: self.spent(),
-            tallies: std::array::from_fn(|index| tally(&self.tallies[index])),
-            denied: self.denied.load(Ordering::Relaxed),
-            unknown: self.unknown.load(Ordering::Relaxed),
-            late: self.late.load(Ordering::Relaxed),
+    /// The lines may lie elsewhere now, or less below them: a crossing is told again.
+    fn look_at_lines_again(&mut self, rules: &Rules) {
+        let lines = (0..rules.lines.millionths.len()).map(|which| (which, rules.line(which, self.limit)));
+        let mut next_line = u64::MAX;
+        for (which, line) in lines {
+            if self.ring.committed() < line {
+                self.told &= !(1 << which);
+            }
+            if self.told & (1 << which) == 0 {
+                next_line = next_line.min(line);
+            }
         }
+        self.next_line = next_line;
     }
-
-    fn crossed(&self, committed: u64) -> Crossed {
-        let soft =
-            committed >= self.lines.soft(self.limit()) && !self.past_soft.swap(true, Ordering::Relaxed);
-        Crossed { soft, overrun: 0 }
-    }
-
-    fn crossed_by_spending(&self) -> Crossed {
-        let spent = self.spent();
-        Crossed { overrun: spent.saturating_sub(self.limit()), ..self.crossed(spent) }
-    }
-
-    /// Another limit may lie on the other side of what is spent: the next crossing is told again.
-    fn look_at_soft_again(&self) {
-        if self.committed() < self.lines.soft(self.limit()) {
-            self.past_soft.store(false, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Evict for Account {
-    fn may_go(&self) -> bool {
-        self.committed() == 0 && self.spent() == 0 && !self.adjusted.load(Ordering::Relaxed)
-    }
-}
-
-fn add(counter: &AtomicU64, amount: u64) {
-    update(counter, |now| now.saturating_add(amount));
-}
-
-fn take_off(counter: &AtomicU64, amount: u64) {
-    update(counter, |now| now.saturating_sub(amount));
-}
-
-fn update(counter: &AtomicU64, next: impl Fn(u64) -> u64) {
-    // Never refused, so it ends as soon as nobody interferes.
-    let _ = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-        let next = next(now);
-        (next != now).then_some(next)
-    });
 }

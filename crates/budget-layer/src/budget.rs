@@ -15,16 +15,41 @@
 //! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 
-use std::{fmt, sync::Arc};
+#[cfg(all(test, failsoft_loom))]
+mod loom;
 
-use crate::{Spend, account::Account, account::Lines};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+#[cfg(failsoft_loom)]
+use ::loom::sync::{Mutex, MutexGuard};
+#[cfg(not(failsoft_loom))]
+use std::sync::{Mutex, MutexGuard};
+
+use failsoft_core::Evict;
+
+use crate::{
+    Spend, Unit,
+    account::{Account, Ask, Crossed, Denied, Rules, Share},
+    window::Now,
+};
 
 /// The soft line of a budget that is told nothing else.
 pub(crate) const SOFT_LINE: f64 = 0.85;
 
-/// A handle on one budget; clones are the same budget. All figures are tokens.
+/// A handle on one budget; clones are the same budget. All figures are in its [`unit`](Self::unit); of a window that is not a
+/// lifetime, they are those of the present window.
 #[derive(Clone)]
-pub struct Budget(Arc<Account>);
+pub struct Budget(Arc<Cell>);
+
+/// One account, behind its lock.
+pub(crate) struct Cell {
+    rules: Arc<Rules>,
+    account: Mutex<Account>,
+}
 
 /// How much of a budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +64,7 @@ pub enum Line {
 
 /// The state of a budget, to be stored and restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
     /// The limit.
     pub limit: u64,
@@ -50,85 +76,298 @@ pub struct Snapshot {
 }
 
 impl Budget {
-    pub(crate) fn new(limit: u64, lines: Lines) -> Self {
-        Self(Arc::new(Account::new(limit, lines)))
+    pub(crate) fn new(rules: Arc<Rules>) -> Self {
+        Self(Arc::new(Cell::new(rules)))
     }
 
-    pub(crate) const fn from_account(account: Arc<Account>) -> Self {
-        Self(account)
+    pub(crate) const fn from_cell(cell: Arc<Cell>) -> Self {
+        Self(cell)
     }
 
-    pub(crate) fn account(&self) -> &Account {
-        &self.0
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    /// Locks the account; nothing foreign runs meanwhile.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Account> {
+        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As of now.
+    fn look<R>(&self, look: impl FnOnce(&mut Account, &Rules, Now) -> R) -> R {
+        let now = self.rules().clocks().now();
+        let mut account = self.lock();
+        account.advance(self.rules(), now);
+        look(&mut account, self.rules(), now)
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.rules().unit
     }
 
     /// The limit: what may be spent in all, the closing reserve included.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.limit()
+        self.lock().limit()
     }
 
     /// Sets the limit, from the next call on. Below what is already spent it denies every call.
     pub fn set_limit(&self, limit: u64) {
-        self.0.set_limit(limit);
+        self.look(|account, rules, _| account.set_limit(rules, limit));
     }
 
     /// What is spent: the usage of all calls that have ended, estimated where a call did not tell.
     #[must_use]
     pub fn spent(&self) -> u64 {
-        self.0.spent()
+        self.look(|account, _, _| account.committed() - account.reserved())
     }
 
     /// What is reserved for calls in flight.
     #[must_use]
     pub fn reserved(&self) -> u64 {
-        // In this order: what is spent only grows, so the difference is never negative.
-        let spent = self.0.spent();
-        self.0.committed().saturating_sub(spent)
+        self.look(|account, _, _| account.reserved())
     }
 
     /// What is neither spent nor reserved, the closing reserve included.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.0.limit().saturating_sub(self.0.committed())
+        self.look(|account, _, _| account.limit().saturating_sub(account.committed()))
     }
 
     /// How much is used up, counting what is reserved.
     #[must_use]
     pub fn line(&self) -> Line {
-        let (committed, limit, lines) = (self.0.committed(), self.0.limit(), self.0.lines());
-        if committed >= lines.hard(limit) {
-            Line::Hard
-        } else if committed >= lines.soft(limit) {
-            Line::Soft
-        } else {
-            Line::Open
-        }
+        self.look(|account, _, _| {
+            if account.committed() >= account.hard() {
+                Line::Hard
+            } else if account.committed() >= account.soft() {
+                Line::Soft
+            } else {
+                Line::Open
+            }
+        })
     }
 
-    /// What was spent on what.
+    /// In how long all of it is there again, if nothing more is spent. `None` for a lifetime.
+    #[must_use]
+    pub fn renews_in(&self) -> Option<Duration> {
+        self.look(|account, _, now| account.renews_in(now))
+    }
+
+    /// For how long it is paused yet, because too much was spent in a short time.
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.look(|account, _, now| account.paused_for(now))
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.lock().resume();
+    }
+
+    /// What was spent on what, since the beginning.
     #[must_use]
     pub fn spend(&self) -> Spend {
-        self.0.spend()
+        self.lock().spend()
     }
 
     /// The state, to be stored.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let spent = self.0.spent();
-        Snapshot { limit: self.limit(), spent, reserved: self.0.committed().saturating_sub(spent) }
+        self.look(|account, _, _| Snapshot {
+            limit: account.limit(),
+            spent: account.committed() - account.reserved(),
+            reserved: account.reserved(),
+        })
     }
 
     /// Sets the limit and what is spent. Calls in flight keep what they reserved, and their usage is added.
     pub fn restore(&self, state: &Snapshot) {
-        self.0.set_limit(state.limit);
-        self.0.restore(state.spent);
+        self.look(|account, rules, _| {
+            account.set_limit(rules, state.limit);
+            account.restore(rules, state.spent);
+        });
     }
+}
+
+impl Cell {
+    pub(crate) fn new(rules: Arc<Rules>) -> Self {
+        let account = Mutex::new(Account::new(&rules));
+        Self { rules, account }
+    }
+}
+
+impl Evict for Cell {
+    fn may_go(&self) -> bool {
+        let now = self.rules.clocks().now();
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        account.advance(&self.rules, now);
+        account.may_go(&self.rules)
+    }
+}
+
+/// One of the budgets that a call is charged to.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) budget: Budget,
+    /// What one attempt may cost.
+    pub(crate) each: u64,
+    pub(crate) share: Share,
+    /// What the last reservation crossed, until it is told.
+    pub(crate) crossed: Crossed,
+}
+
+impl Part {
+    pub(crate) fn new(budget: Budget, each: u64) -> Self {
+        Self { budget, each, share: Share::default(), crossed: Crossed::default() }
+    }
+
+    /// What one more attempt of the same call may cost.
+    fn again(&self) -> u64 {
+        if self.budget.unit().adds_up() { self.each } else { 0 }
+    }
+}
+
+/// So many budgets a call may be charged to.
+pub(crate) const MAX_PARTS: usize = 8;
+
+/// The budgets that one call is charged to, in place: no allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    few: [Option<Part>; 3],
+    more: Vec<Part>,
+}
+
+impl Parts {
+    #[inline]
+    pub(crate) fn push(&mut self, part: Part) {
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(part),
+            None => self.more.push(part),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
+        self.few.iter().flatten().chain(&self.more)
+    }
+
+    #[inline]
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.few.iter_mut().flatten().chain(&mut self.more)
+    }
+
+    /// What one attempt may cost in a budget.
+    pub(crate) fn needed(&self, of: &Budget) -> u64 {
+        self.iter().find(|part| Arc::ptr_eq(&part.budget.0, &of.0)).map_or(0, |part| part.each)
+    }
+
+    /// As [`take_crossed`](Self::take_crossed), which allocates nothing where nothing was.
+    #[inline]
+    pub(crate) fn take_crossed_if_any(&mut self) -> Vec<(Budget, Crossed)> {
+        if self.iter().all(|part| part.crossed.is_nothing()) { Vec::new() } else { self.take_crossed() }
+    }
+
+    /// What was crossed, and where, and has not been told.
+    pub(crate) fn take_crossed(&mut self) -> Vec<(Budget, Crossed)> {
+        let crossed = self.iter_mut().filter(|part| !part.crossed.is_nothing());
+        crossed.map(|part| (part.budget.clone(), std::mem::take(&mut part.crossed))).collect()
+    }
+
+    /// Reserves what one attempt may cost in every budget, or in none: then it says which refused, and why. All are locked
+    /// meanwhile, always in the same order, so nobody sees half of it.
+    pub(crate) fn reserve(&mut self, ask: Ask, now: Now) -> Result<(), (Budget, Denied)> {
+        if self.more.is_empty() {
+            reserve_in::<3>(self.few.iter_mut().flatten(), ask, now)
+        } else {
+            reserve_in::<MAX_PARTS>(self.iter_mut(), ask, now)
+        }
+    }
+
+    /// Gives back what one attempt had reserved.
+    pub(crate) fn release(&mut self) {
+        for part in self.iter_mut() {
+            let again = part.again();
+            part.budget.lock().release(&mut part.share, again);
+        }
+    }
+
+    /// Gives everything back, as if the call had never been.
+    pub(crate) fn release_all(&mut self) {
+        for part in self.iter_mut() {
+            part.budget.lock().release(&mut part.share, u64::MAX);
+        }
+    }
+}
+
+/// A part while all are looked at together.
+struct Held<'a> {
+    budget: &'a Budget,
+    amount: u64,
+    share: &'a mut Share,
+    crossed: &'a mut Crossed,
+    account: Option<MutexGuard<'a, Account>>,
+}
+
+impl Held<'_> {
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.budget.0).addr()
+    }
+}
+
+fn reserve_in<'a, const N: usize>(
+    parts: impl Iterator<Item = &'a mut Part>,
+    ask: Ask,
+    now: Now,
+) -> Result<(), (Budget, Denied)> {
+    let mut held = [const { None::<Held<'a>> }; N];
+    for (place, part) in held.iter_mut().zip(parts) {
+        let amount = if ask.is_first { part.each } else { part.again() };
+        let Part { budget, share, crossed, .. } = part;
+        *place = Some(Held { budget, amount, share, crossed, account: None });
+    }
+    // By their addresses, whatever order the layer has them in: two that wait for each other would wait for ever.
+    let mut order: [(usize, usize); N] =
+        std::array::from_fn(|place| (held[place].as_ref().map_or(usize::MAX, Held::address), place));
+    // Few, and mostly in order: what a general sort does first takes longer than this in all.
+    for end in 1..N {
+        let mut place = end;
+        while place > 0 && order[place] < order[place - 1] {
+            order.swap(place, place - 1);
+            place -= 1;
+        }
+    }
+    for (_, place) in order {
+        if let Some(held) = &mut held[place] {
+            held.account = Some(held.budget.lock());
+        }
+    }
+    for Held { budget, amount, share, account, .. } in held.iter_mut().flatten() {
+        if let Some(account) = account {
+            account.advance(budget.rules(), now);
+            if let Err(denied) = account.check(budget.rules(), share, *amount, ask, now) {
+                if ask.is_first {
+                    account.count_denied();
+                }
+                return Err((budget.clone(), denied));
+            }
+        }
+    }
+    for Held { budget, amount, share, crossed, account } in held.iter_mut().flatten() {
+        if let Some(account) = account {
+            **crossed = account.reserve(budget.rules(), share, *amount);
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Budget")
+            .field("unit", &self.unit())
             .field("limit", &self.limit())
             .field("spent", &self.spent())
             .field("reserved", &self.reserved())

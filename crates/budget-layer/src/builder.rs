@@ -1,18 +1,19 @@
 //! The builder of a layer.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use failsoft_core::{ByResponse, ConfigError, DEFAULT_KEYS};
+use failsoft_core::{ByResponse, ConfigError};
 
 use crate::{
-    AllPass, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, Ledger, OneForAll, PassFn,
-    account::Lines, budget::SOFT_LINE, estimate::Fixed,
+    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, Ledger, OneForAll,
+    PassFn, Price, Priced, Unit, Window,
+    account::Pause,
+    allowance::Terms,
+    budget::MAX_PARTS,
+    estimate::{Fixed, millis},
 };
 
 const BUILDER: &str = "BudgetLayer";
-
-/// The limit of a session that is told nothing else, in tokens.
-const SESSION: u64 = 50_000;
 
 /// Makes a [`BudgetLayer`]; [`build`](Self::build) checks.
 ///
@@ -38,30 +39,37 @@ const SESSION: u64 = 50_000;
 #[derive(Clone)]
 #[must_use]
 pub struct BudgetBuilder<K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
-    budgets: Budgets,
-    cut_in_full: bool,
+    /// What holds of the first budget is set on the builder itself.
+    first: Terms,
+    more: Vec<Terms>,
+    options: Options,
     keyed: K,
     estimator: E,
     pass_soft: R,
     classify: C,
 }
 
-/// What is set of the budgets themselves; `None` is the default.
-#[derive(Clone, Debug, Default)]
-struct Budgets {
-    name: Option<Arc<str>>,
-    tokens: Option<u64>,
-    soft_line: Option<f64>,
-    closing_reserve: Option<u64>,
-    max_keys: Option<usize>,
-    shared: Option<Ledger>,
+/// What holds of all budgets of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) cut_in_full: bool,
+    /// Past a limit, a call goes on to routes that cost nothing.
+    pub(crate) free_routes: bool,
+    /// What a call without a price costs; none: it is denied.
+    pub(crate) unpriced: Option<Price>,
+    /// How long a call may take that says nothing of it, in milliseconds.
+    pub(crate) time: u64,
 }
+
+/// How long a call may take that says nothing of it: what most calls of models stay below.
+const TIME: Duration = Duration::from_secs(30);
 
 impl BudgetBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            budgets: Budgets::default(),
-            cut_in_full: false,
+            first: Terms::of(Unit::Tokens),
+            more: Vec::new(),
+            options: Options { cut_in_full: false, free_routes: false, unpriced: None, time: millis(TIME) },
             keyed: OneForAll,
             estimator: FromRequest::new(),
             pass_soft: AllPass,
@@ -73,36 +81,126 @@ impl BudgetBuilder {
 /// The same builder with one of its parts replaced.
 macro_rules! with {
     ($this:ident, $($part:ident: $value:expr),+) => {{
-        let Self { budgets, cut_in_full, .. } = $this;
-        BudgetBuilder { budgets, cut_in_full, $($part: $value),+ }
+        let Self { first, more, options, .. } = $this;
+        BudgetBuilder { first, more, options, $($part: $value),+ }
     }};
 }
 
 impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// What the budgets are called: the target of denials, and the label of events. Default `session`. Not a key.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.budgets.name = Some(name.into());
+        self.first.name = Some(name.into());
         self
     }
 
     /// The limit of each budget, in tokens; 0 denies every call. Default 50 000. A single budget's can be changed while it runs:
     /// [`Budget::set_limit`](crate::Budget::set_limit).
-    pub fn tokens(mut self, limit: u64) -> Self {
-        self.budgets.tokens = Some(limit);
+    pub fn tokens(self, limit: u64) -> Self {
+        self.limit(Unit::Tokens, limit)
+    }
+
+    /// Counts money instead, in millionths: see [`Allowance::money`].
+    pub fn money(self, limit: u64) -> Self {
+        self.limit(Unit::Money, limit)
+    }
+
+    /// Counts calls instead: see [`Allowance::calls`].
+    pub fn calls(self, limit: u64) -> Self {
+        self.limit(Unit::Calls, limit)
+    }
+
+    /// Counts the time of calls instead: see [`Allowance::time`].
+    pub fn time(self, limit: Duration) -> Self {
+        self.limit(Unit::Time, millis(limit))
+    }
+
+    /// Counts calls at the same time instead: see [`Allowance::concurrent`].
+    pub fn concurrent(self, limit: u64) -> Self {
+        self.limit(Unit::Concurrent, limit)
+    }
+
+    fn limit(mut self, unit: Unit, limit: u64) -> Self {
+        (self.first.unit, self.first.limit) = (unit, Some(limit));
         self
+    }
+
+    /// Over which time the limit holds. Default: a lifetime.
+    pub fn within(mut self, window: Window) -> Self {
+        self.first.window = Some(window);
+        self
+    }
+
+    /// Charges each call to one budget more: it is admitted by all of them or by none. At most 8 in all.
+    pub fn also<K2>(self, allowance: Allowance<K2>) -> BudgetBuilder<And<K, K2>, E, R, C> {
+        let Allowance { terms, keyed: second } = allowance;
+        let Self { first, mut more, options, keyed, estimator, pass_soft, classify } = self;
+        more.push(terms);
+        BudgetBuilder { first, more, options, keyed: And(keyed, second), estimator, pass_soft, classify }
+    }
+
+    /// Tells, as an event, when this share of the limit without the closing reserve is used up: 0 to 1. As often as it is called, up
+    /// to 15 lines; each is told once, until the window renews or the limit is raised.
+    pub fn alert_at(mut self, share: f64) -> Self {
+        self.first.alerts.push(share);
+        self
+    }
+
+    /// No single call may reserve more than this, its further attempts included. At least 1. Default: no such limit.
+    pub fn per_call(mut self, most: u64) -> Self {
+        self.first.per_call = Some(most);
+        self
+    }
+
+    /// Pauses a budget for `pause` once more than `most` was spent within `within`: a loop that has run wild. Only calls that are
+    /// marked final pass then. See [`Budget::resume`](crate::Budget::resume). Default: never.
+    pub fn pause_above(mut self, most: u64, within: Duration, pause: Duration) -> Self {
+        self.first.pause = Some(Pause { most, within, pause });
+        self
+    }
+
+    /// Says that there are routes further in that cost nothing: a call for which there is not enough is not denied, but goes on with
+    /// [`Mark::FreeOnly`](failsoft_core::Mark::FreeOnly), by which a fallback takes only those. It reserves nothing and is charged
+    /// nothing. Default: it is denied.
+    pub fn free_routes(mut self) -> Self {
+        self.options.free_routes = true;
+        self
+    }
+
+    /// The price of every call's tokens, for budgets of money.
+    pub fn price(mut self, price: Price) -> Self {
+        self.options.unpriced = Some(price);
+        self
+    }
+
+    /// How long a call may take, for budgets of time, where its [`Estimate`] does not say. Default 30 s.
+    pub fn time_estimate(mut self, time: Duration) -> Self {
+        self.options.time = millis(time).max(1);
+        self
+    }
+
+    /// The price of each call's tokens by a function of the request, such as by its model. One for which this is `None` costs
+    /// [`price`](Self::price); without that it is denied: nothing is free because nobody knows what it costs. Call it after the
+    /// estimate was chosen.
+    pub fn prices<Req, F>(self, price: F) -> BudgetBuilder<K, Priced<E, F>, R, C>
+    where
+        F: Fn(&Req) -> Option<Price>,
+    {
+        let Self { keyed, estimator, pass_soft, classify, .. } = self;
+        let estimator = Priced::new(estimator, price);
+        with!(self, keyed: keyed, estimator: estimator, pass_soft: pass_soft, classify: classify)
     }
 
     /// At which share of the limit, without the closing reserve, calls are restricted: 0 to 1. Default 0.85. Reservations of
     /// calls in flight count as used.
     pub fn soft_line(mut self, share: f64) -> Self {
-        self.budgets.soft_line = Some(share);
+        self.first.soft_line = Some(share);
         self
     }
 
     /// Keeps the last part of the limit, in tokens, for calls that are marked [`Mark::Final`](failsoft_core::Mark::Final): the
     /// one in which a session concludes. Such calls also pass the soft line. Default 0; must be less than the limit.
     pub fn closing_reserve(mut self, tokens: u64) -> Self {
-        self.budgets.closing_reserve = Some(tokens);
+        self.first.closing_reserve = Some(tokens);
         self
     }
 
@@ -110,21 +208,21 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// that has spent something or has a limit of its own; when none can go, the calls of new keys are denied. See
     /// [`Ledger::close`].
     pub fn max_keys(mut self, keys: usize) -> Self {
-        self.budgets.max_keys = Some(keys);
+        self.first.max_keys = Some(keys);
         self
     }
 
     /// Charges the budgets of another layer, with their limits, their lines and their name: what a session's model uses and what
     /// its tools use is then one sum. Default: budgets of its own.
     pub fn ledger(mut self, ledger: Ledger) -> Self {
-        self.budgets.shared = Some(ledger);
+        self.first.shared = Some(ledger);
         self
     }
 
     /// Books a call that is cut off, or that its caller drops, with at least its whole estimate. Default: its input, and the output
     /// that was seen, which leaves out what the provider wrote while nobody read.
     pub fn charge_cut_in_full(mut self) -> Self {
-        self.cut_in_full = true;
+        self.options.cut_in_full = true;
         self
     }
 
@@ -181,62 +279,35 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     ///
     /// Names the first setting that is out of its range or contradicts another.
     pub fn build(self) -> Result<BudgetLayer<K, E, R, C>, ConfigError> {
-        Ok(BudgetLayer {
-            ledger: self.budgets.build()?,
-            cut_in_full: self.cut_in_full,
-            keyed: self.keyed,
-            estimator: self.estimator,
-            pass_soft: self.pass_soft,
-            classify: self.classify,
-        })
-    }
-}
-
-impl Budgets {
-    fn build(self) -> Result<Ledger, ConfigError> {
-        if let Some(shared) = &self.shared {
-            return self.nothing_set().map(|()| shared.clone());
+        if self.more.len() >= MAX_PARTS {
+            let expected = format_args!("at most {MAX_PARTS} budgets");
+            return Err(ConfigError::new(BUILDER, "also", self.more.len() + 1, expected));
         }
-        let limit = self.tokens.unwrap_or(SESSION);
-        let soft_line = self.soft_line.unwrap_or(SOFT_LINE);
-        ConfigError::check_range(BUILDER, "soft_line", soft_line, 0.0, 1.0)?;
-        let max_keys = self.max_keys.unwrap_or(DEFAULT_KEYS);
-        if max_keys == 0 {
-            return Err(ConfigError::new(BUILDER, "max_keys", 0, "at least 1"));
-        }
-        let closing_reserve = self.closing_reserve.unwrap_or(0);
-        if closing_reserve > 0 && closing_reserve >= limit {
-            let expected = format_args!("less than `tokens`, {limit}");
-            return Err(ConfigError::new(BUILDER, "closing_reserve", closing_reserve, expected));
-        }
-        let name = self.name.unwrap_or_else(|| "session".into());
-        let lines = Lines { soft_millionths: (soft_line * 1e6).round() as u32, closing_reserve };
-        Ok(Ledger::new(name, limit, lines, max_keys))
-    }
-
-    /// The budgets of another layer are as they are.
-    fn nothing_set(&self) -> Result<(), ConfigError> {
-        let set = [
-            ("name", self.name.as_ref().map(ToString::to_string)),
-            ("tokens", self.tokens.map(|tokens| tokens.to_string())),
-            ("soft_line", self.soft_line.map(|share| share.to_string())),
-            ("closing_reserve", self.closing_reserve.map(|tokens| tokens.to_string())),
-            ("max_keys", self.max_keys.map(|keys| keys.to_string())),
-        ];
-        match set.into_iter().find_map(|(field, value)| Some((field, value?))) {
-            None => Ok(()),
-            Some((field, value)) => {
-                Err(ConfigError::new(BUILDER, field, value, "nothing, beside the `ledger` of another layer"))
+        let Self { first, more, options, keyed, estimator, pass_soft, classify } = self;
+        let mut ledgers = vec![first.build(BUILDER, "session")?];
+        for terms in more {
+            let name = terms.unit.name();
+            let ledger = terms.build("Allowance", name)?;
+            if ledgers.iter().any(|other| ledger.is(other)) {
+                return Err(ConfigError::new(
+                    BUILDER,
+                    "also",
+                    ledger.name(),
+                    "budgets that are not there already",
+                ));
             }
+            ledgers.push(ledger);
         }
+        Ok(BudgetLayer::new(ledgers, options, keyed, estimator, pass_soft, classify))
     }
 }
 
 impl<K, E, R, C> fmt::Debug for BudgetBuilder<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BudgetBuilder")
-            .field("budgets", &self.budgets)
-            .field("charge_cut_in_full", &self.cut_in_full)
+            .field("first", &self.first)
+            .field("more", &self.more)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

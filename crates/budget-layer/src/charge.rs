@@ -2,15 +2,23 @@
 
 use std::{
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
-use failsoft_core::{Call, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
+use failsoft_core::{Call, CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
+use tokio::time::Instant;
 
 use crate::{
-    Budget, Estimate, Ledger, Outcome,
+    Estimate, Outcome, Unit,
+    account::Ask,
+    budget::{Part, Parts},
     cost::{Ended, cost},
+    estimate::millis,
     events,
+    window::{Clocks, Now},
 };
 
 /// What one call has reserved. Its budget settles when this is gone and no reader further in is at work any more: at the end
@@ -26,8 +34,9 @@ pub struct Charge {
 
 impl Charge {
     /// Begins the call for which something was reserved; its scope tells what is used.
-    pub(crate) fn begin(bill: Bill) -> (Call, Self) {
-        let reserved = Call::options().reserving(bill);
+    #[inline]
+    pub(crate) fn begin(options: CallOptions, bill: Bill) -> (Call, Self) {
+        let reserved = options.reserving(bill);
         (reserved.call(), Self { reserved: Some(reserved), working: false })
     }
 
@@ -41,7 +50,7 @@ impl Charge {
 
     pub(crate) fn end(&mut self, ended: Ended) {
         if let Some(reserved) = self.reserved.take() {
-            reserved.lock().ended = Some(ended);
+            reserved.ended.store(ended.to_bits(), Ordering::Release);
         }
     }
 }
@@ -66,45 +75,169 @@ impl fmt::Debug for Charge {
 }
 
 /// What was reserved for one call, in the scope of that call.
+#[derive(Debug)]
 pub(crate) struct Bill {
-    ledger: Ledger,
-    budget: Budget,
-    /// The reservation is its total, for each attempt that was granted.
     estimate: Estimate,
     is_final: bool,
     cut_in_full: bool,
+    clocks: Clocks,
+    /// When it began, where somebody counts the time.
+    began: Option<Instant>,
+    /// How it ended; 0 until it did.
+    ended: AtomicU16,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
-    ended: Option<Ended>,
+    parts: Parts,
     settled: bool,
     /// The further attempts for which as much was reserved as for the first.
     granted: u32,
     /// What was booked for attempts that had not said anything: what they say late counts against it.
-    guessed: u64,
+    guessed: Used,
     /// What came late before the settling: another thread was faster.
-    late: u64,
+    late: Used,
+}
+
+/// What is counted by what attempts say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    tokens: u64,
+    money: u64,
+}
+
+impl Used {
+    /// The place of a unit, if what attempts say counts in it.
+    const fn of(&mut self, unit: Unit) -> Option<&mut u64> {
+        match unit {
+            Unit::Tokens => Some(&mut self.tokens),
+            Unit::Money => Some(&mut self.money),
+            Unit::Calls | Unit::Time | Unit::Concurrent => None,
+        }
+    }
+}
+
+impl Bill {
+    #[inline]
+    pub(crate) fn new(
+        estimate: Estimate,
+        parts: Parts,
+        is_final: bool,
+        cut_in_full: bool,
+        clocks: Clocks,
+        now: Now,
+    ) -> Self {
+        let state = Mutex::new(State { parts, ..State::default() });
+        Self { estimate, is_final, cut_in_full, clocks, began: now.at, ended: AtomicU16::new(0), state }
+    }
+
+    fn measure(&self, unit: Unit, usage: &Usage) -> u64 {
+        match (unit, self.estimate.price()) {
+            (Unit::Money, Some(price)) => price.of(usage),
+            _ => usage.total(),
+        }
+    }
+
+    fn settle(&self, usage: &Usage, silent: u32) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.settled, true) {
+            return;
+        }
+        let ended = self.ended().unwrap_or(Ended::CANCELLED);
+        let cost = cost(&self.estimate, usage, silent, ended, self.cut_in_full);
+        let State { parts, granted, guessed, late, .. } = &mut *state;
+        if ended.outcome == Outcome::Denied && cost.is_free {
+            // A layer further in said no before anything was sent: as if the call had never been.
+            parts.release_all();
+            return;
+        }
+        let now = self.clocks.now();
+        let took =
+            || self.began.zip(now.at).map_or(0, |(began, at)| millis(at.saturating_duration_since(began)));
+        for Part { budget, each, share, crossed, .. } in parts.iter_mut() {
+            let (rules, unit) = (budget.rules(), budget.unit());
+            let used = match unit {
+                Unit::Tokens | Unit::Money => {
+                    let (used, guess) = cost.measure(*each, |usage| self.measure(unit, usage));
+                    let early = late.of(unit).map_or(0, |late| (*late).min(guess));
+                    if let Some(guessed) = guessed.of(unit) {
+                        *guessed = guess - early;
+                    }
+                    used - early
+                }
+                Unit::Calls => u64::from(*granted).saturating_add(1),
+                Unit::Time => took(),
+                Unit::Concurrent => 0,
+            };
+            let mut account = budget.lock();
+            account.advance(rules, now);
+            *crossed = account.settle(rules, share, used, ended.outcome, cost.unknown, now);
+            drop(account);
+            if cost.unknown {
+                events::unknown_usage(&rules.name, used);
+            }
+        }
+        tell(state);
+    }
+
+    fn late(&self, usage: &Usage) {
+        let now = self.clocks.now();
+        let mut state = self.lock();
+        let outcome = self.ended().map_or(Outcome::Cancelled, |ended| ended.outcome);
+        let State { parts, settled, guessed, late, .. } = &mut *state;
+        // Each unit once, however many budgets count in it.
+        let mut more = Used::default();
+        for unit in [Unit::Tokens, Unit::Money] {
+            let used = self.measure(unit, usage);
+            if let (Some(more), Some(guessed), Some(late)) = (more.of(unit), guessed.of(unit), late.of(unit))
+            {
+                let known = if *settled { used.min(*guessed) } else { 0 };
+                *guessed -= known;
+                *late = if *settled { *late } else { late.saturating_add(used) };
+                *more = used - known;
+            }
+        }
+        for Part { budget, crossed, .. } in parts.iter_mut() {
+            if let Some(&mut more) = more.of(budget.unit()) {
+                let rules = budget.rules();
+                let mut account = budget.lock();
+                account.advance(rules, now);
+                *crossed = account.late(rules, more, outcome, now);
+                drop(account);
+                events::late_usage(&rules.name, more);
+            }
+        }
+        tell(state);
+    }
+
+    fn ended(&self) -> Option<Ended> {
+        Ended::from_bits(self.ended.load(Ordering::Acquire))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Reservation for Bill {
     fn reserve(&self) -> bool {
+        let now = self.clocks.now();
         let mut state = self.lock();
         if state.settled {
             return false;
         }
         // The call has passed the soft line already.
-        match self.budget.account().reserve(self.estimate.total(), self.is_final, || true) {
-            Ok(crossed) => {
+        let ask = Ask { is_final: self.is_final, passes_soft: true, is_first: false };
+        match state.parts.reserve(ask, now) {
+            Ok(()) => {
                 state.granted = state.granted.saturating_add(1);
-                drop(state);
-                events::crossed(self.ledger.name(), crossed, self.budget.limit());
+                tell(state);
                 true
             }
-            Err(denied) => {
+            Err((budget, denied)) => {
                 drop(state);
-                events::attempt_denied(self.ledger.name(), &denied, self.estimate.total());
+                events::attempt_denied(&budget.rules().name, &denied);
                 false
             }
         }
@@ -114,75 +247,27 @@ impl Reservation for Bill {
         let mut state = self.lock();
         if let Some(granted) = state.granted.checked_sub(1).filter(|_| !state.settled) {
             state.granted = granted;
-            self.budget.account().release(self.estimate.total());
+            state.parts.release();
         }
     }
 
     fn close(&self, closing: Closing) {
         match closing {
             Closing::Settled { usage, unknown } => self.settle(&usage, unknown),
-            Closing::Late { usage } => self.late(usage.total()),
+            Closing::Late { usage } => self.late(&usage),
         }
     }
 }
 
-impl Bill {
-    pub(crate) fn new(
-        ledger: Ledger,
-        budget: Budget,
-        estimate: Estimate,
-        is_final: bool,
-        cut_in_full: bool,
-    ) -> Self {
-        Self { ledger, budget, estimate, is_final, cut_in_full, state: Mutex::default() }
+/// Tells what was crossed, when nothing is locked any more: listeners may ask the budgets.
+fn tell(mut state: MutexGuard<'_, State>) {
+    if state.parts.iter().all(|part| part.crossed.is_nothing()) {
+        return;
     }
-
-    fn settle(&self, usage: &Usage, silent: u32) {
-        let mut state = self.lock();
-        if std::mem::replace(&mut state.settled, true) {
-            return;
-        }
-        let ended = state.ended.unwrap_or(Ended::CANCELLED);
-        let mut cost = cost(&self.estimate, usage, silent, ended, self.cut_in_full);
-        let told_already = state.late.min(cost.guessed);
-        cost.tokens -= told_already;
-        state.guessed = cost.guessed - told_already;
-        let reserved = self.estimate.total().saturating_mul(u64::from(state.granted).saturating_add(1));
-        drop(state);
-
-        let account = self.budget.account();
-        if ended.outcome == Outcome::Denied && cost.tokens == 0 {
-            // A layer further in said no before anything was sent: as if the call had never been.
-            account.release(reserved);
-            return;
-        }
-        let crossed = account.settle(reserved, cost.tokens, ended.outcome, cost.unknown);
-        if cost.unknown {
-            events::unknown_usage(self.ledger.name(), cost.tokens);
-        }
-        events::crossed(self.ledger.name(), crossed, account.limit());
-    }
-
-    fn late(&self, used: u64) {
-        let mut state = self.lock();
-        let more = if state.settled {
-            let known = used.min(state.guessed);
-            state.guessed -= known;
-            used - known
-        } else {
-            state.late = state.late.saturating_add(used);
-            used
-        };
-        let outcome = state.ended.map_or(Outcome::Cancelled, |ended| ended.outcome);
-        drop(state);
-        let account = self.budget.account();
-        let crossed = account.late(more, outcome);
-        events::late_usage(self.ledger.name(), more);
-        events::crossed(self.ledger.name(), crossed, account.limit());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    let told = state.parts.take_crossed();
+    drop(state);
+    for (budget, crossed) in told {
+        events::crossed(&budget, crossed);
     }
 }
 
@@ -193,26 +278,21 @@ impl Drop for Bill {
     }
 }
 
-impl fmt::Debug for Bill {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bill")
-            .field("budget", &self.budget)
-            .field("estimate", &self.estimate)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use super::*;
-    use crate::account::Lines;
+    use crate::{Budget, BudgetLayer};
 
+    #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
     fn bill() -> (Bill, Budget) {
-        let lines = Lines { soft_millionths: 1_000_000, closing_reserve: 0 };
-        let ledger = Ledger::new("session".into(), 1_000, lines, 1);
-        let (budget, estimate) = (ledger.unkeyed().clone(), Estimate::whole(100));
-        assert!(budget.account().reserve(estimate.total(), false, || true).is_ok());
-        (Bill::new(ledger, budget.clone(), estimate, false, false), budget)
+        let layer = BudgetLayer::builder().tokens(1_000).soft_line(1.0).build().unwrap();
+        let budget = layer.budget().clone();
+        let mut parts = Parts::default();
+        parts.push(Part::new(budget.clone(), 100));
+        let ask = Ask { is_final: false, passes_soft: true, is_first: true };
+        assert!(parts.reserve(ask, Now::default()).is_ok());
+        let bill = Bill::new(Estimate::whole(100), parts, false, false, Clocks::NONE, Now::default());
+        (bill, budget)
     }
 
     fn tokens(output: u64) -> Usage {

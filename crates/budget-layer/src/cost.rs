@@ -13,6 +13,16 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// Never 0.
+    pub(crate) const fn to_bits(self) -> u16 {
+        self.outcome.index() as u16 + 1 + ((self.turned_down as u16) << 8)
+    }
+
+    pub(crate) fn from_bits(bits: u16) -> Option<Self> {
+        let index = usize::from(bits & 0xff).checked_sub(1)?;
+        Some(Self { outcome: *Outcome::ALL.get(index)?, turned_down: bits >> 8 != 0 })
+    }
+
     pub(crate) const CANCELLED: Self = Self { outcome: Outcome::Cancelled, turned_down: false };
 
     /// At the end of a body, or without one being seen: something may have been spent.
@@ -43,14 +53,29 @@ fn is_turned_down(verdict: &Verdict, status: Option<u16>) -> bool {
     }
 }
 
-/// What a call counts for.
+/// What a call counts for, in whatever unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    pub(crate) tokens: u64,
-    /// How much of it is the estimate of attempts that said nothing.
-    pub(crate) guessed: u64,
+    /// What the attempts said, with the estimate in place of a part that they left out.
+    said: Usage,
+    /// It counts for the estimate at least.
+    at_least_estimated: bool,
+    /// So many attempts said nothing, and count for the estimate each.
+    silent: u32,
     /// Whether an estimate stands in for anything.
     pub(crate) unknown: bool,
+    /// Nothing was sent, or it was turned down: no attempt has cost anything.
+    pub(crate) is_free: bool,
+}
+
+impl Cost {
+    /// All of it, and how much of that is the estimate of attempts that said nothing. `estimated` is what one attempt was estimated
+    /// at, in the same unit.
+    pub(crate) fn measure(&self, estimated: u64, measure: impl FnOnce(&Usage) -> u64) -> (u64, u64) {
+        let said = measure(&self.said).max(if self.at_least_estimated { estimated } else { 0 });
+        let guessed = estimated.saturating_mul(u64::from(self.silent));
+        (said.saturating_add(guessed), guessed)
+    }
 }
 
 /// Adds up what the attempts said, with the estimate for what they did not say.
@@ -64,30 +89,40 @@ pub(crate) fn cost(estimate: &Estimate, usage: &Usage, silent: u32, ended: Ended
         silent => silent,
     };
     let silent = silent.saturating_sub(u32::from(nobody_spoke && ended.turned_down));
-    let guessed = estimate.total().saturating_mul(u64::from(silent));
-    let (said, partly) = if nobody_spoke { (0, false) } else { said(estimate, usage, ended, cut_in_full) };
-    Cost { tokens: said.saturating_add(guessed), guessed, unknown: silent > 0 || partly }
-}
-
-/// What the attempts said, and whether the estimate had to stand in for a part.
-fn said(estimate: &Estimate, usage: &Usage, ended: Ended, cut_in_full: bool) -> (u64, bool) {
-    let (input, output) = (usage.total_input(), usage.total_output());
-    let knows_input = usage.input.or(usage.cache_read).or(usage.cache_write).is_some();
-    let knows_output = usage.output.or(usage.reasoning).is_some();
-    let sum = match (knows_input, knows_output, estimate.split()) {
-        (true, true, _) => usage.total(),
-        (_, _, None) => usage.total().max(estimate.total()),
-        (_, false, Some((_, estimated))) => input.saturating_add(estimated),
-        (false, true, Some((estimated, _))) => estimated.saturating_add(output),
-    };
+    if nobody_spoke {
+        let (said, is_free) = (Usage::default(), silent == 0);
+        return Cost { said, at_least_estimated: false, silent, unknown: silent > 0, is_free };
+    }
+    let (mut said, knows_input, knows_output) = (*usage, knows_input(usage), knows_output(usage));
+    let known = knows_input && knows_output;
+    if let Some((input, output)) = estimate.split() {
+        if !knows_input {
+            said.input = Some(input);
+        }
+        if !knows_output {
+            said.output = Some(output);
+        }
+    }
     let is_cut = matches!(
         ended.outcome,
         Outcome::Cancelled | Outcome::Transient | Outcome::Timeout | Outcome::Unknown
     );
-    if cut_in_full && is_cut && !ended.turned_down {
-        return (sum.max(estimate.total()), true);
+    let in_full = cut_in_full && is_cut && !ended.turned_down;
+    Cost {
+        said,
+        at_least_estimated: in_full || (!known && estimate.split().is_none()),
+        silent,
+        unknown: silent > 0 || !known || in_full,
+        is_free: false,
     }
-    (sum, !(knows_input && knows_output))
+}
+
+fn knows_input(usage: &Usage) -> bool {
+    usage.input.or(usage.cache_read).or(usage.cache_write).is_some()
+}
+
+fn knows_output(usage: &Usage) -> bool {
+    usage.output.or(usage.reasoning).is_some()
 }
 
 #[cfg(all(test, not(failsoft_loom)))]
@@ -108,7 +143,11 @@ mod tests {
 
     fn tokens(usage: &Usage, silent: u32, ended: Ended) -> (u64, bool) {
         let cost = cost(&ESTIMATE, usage, silent, ended, false);
-        (cost.tokens, cost.unknown)
+        (all(&cost, ESTIMATE), cost.unknown)
+    }
+
+    fn all(cost: &Cost, estimate: Estimate) -> u64 {
+        cost.measure(estimate.total(), Usage::total).0
     }
 
     #[test]
@@ -138,14 +177,14 @@ mod tests {
         assert_eq!(tokens(&usage(None, Some(30)), 0, DROPPED), (40, true));
         assert_eq!(tokens(&usage(Some(7), None), 0, DROPPED), (107, true));
         assert_eq!(tokens(&usage(None, None), 1, DROPPED), (110, true));
-        let cost = |output| cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true).tokens;
+        let cost = |output| all(&cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true), ESTIMATE);
         assert_eq!((cost(30), cost(300)), (110, 307), "in full, but never less than what was seen");
     }
 
     #[test]
     fn an_estimate_of_the_whole_stands_in_where_a_part_is_missing() {
         let whole = Estimate::whole(50);
-        let cost = |usage| cost(&whole, &usage, 0, DROPPED, false).tokens;
+        let cost = |usage| all(&cost(&whole, &usage, 0, DROPPED, false), whole);
         assert_eq!([cost(usage(None, Some(30))), cost(usage(Some(70), None))], [50, 70]);
         assert_eq!(cost(usage(Some(1), Some(2))), 3);
     }
@@ -185,8 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_the_same_after_it_was_packed() {
+        for outcome in Outcome::ALL {
+            for turned_down in [false, true] {
+                let ended = Ended { outcome, turned_down };
+                assert_eq!(Ended::from_bits(ended.to_bits()), Some(ended));
+            }
+        }
+        assert_eq!(Ended::from_bits(0), None);
+    }
+
+    #[test]
     fn sums_saturate() {
-        let cost = cost(&Estimate::parts(u64::MAX, u64::MAX), &usage(Some(u64::MAX), None), 9, GOOD, false);
-        assert_eq!(cost.tokens, u64::MAX);
+        let most = Estimate::parts(u64::MAX, u64::MAX);
+        let cost = cost(&most, &usage(Some(u64::MAX), None), 9, GOOD, false);
+        assert_eq!(all(&cost, most), u64::MAX);
     }
 }

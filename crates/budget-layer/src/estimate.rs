@@ -24,7 +24,9 @@ mod from_request;
 #[cfg(feature = "http")]
 mod text;
 
-use std::fmt;
+use std::{fmt, time::Duration};
+
+use crate::Price;
 
 #[cfg(feature = "http")]
 pub use self::text::estimate_text;
@@ -35,6 +37,9 @@ pub struct Estimate {
     /// The prompt's part, where it is known apart.
     input: Option<u64>,
     total: u64,
+    price: Option<Price>,
+    /// In milliseconds.
+    time: Option<u64>,
 }
 
 impl Estimate {
@@ -42,14 +47,47 @@ impl Estimate {
     /// counts for the larger of that and the estimate.
     #[must_use]
     pub const fn whole(tokens: u64) -> Self {
-        Self { input: None, total: tokens }
+        Self { input: None, total: tokens, price: None, time: None }
     }
 
     /// An estimate of the prompt and of the answer. Where a call tells one of them, the estimate stands in for the
     /// other.
     #[must_use]
     pub const fn parts(input: u64, output: u64) -> Self {
-        Self { input: Some(input), total: input.saturating_add(output) }
+        Self { input: Some(input), total: input.saturating_add(output), price: None, time: None }
+    }
+
+    /// What the tokens of this call cost, for budgets of money.
+    #[must_use]
+    pub const fn at(mut self, price: Price) -> Self {
+        self.price = Some(price);
+        self
+    }
+
+    /// How long the call may take, for budgets of time.
+    #[must_use]
+    pub fn taking(mut self, time: Duration) -> Self {
+        self.time = Some(millis(time));
+        self
+    }
+
+    /// The price, where one was given.
+    #[must_use]
+    pub const fn price(&self) -> Option<&Price> {
+        self.price.as_ref()
+    }
+
+    /// How long the call may take, where that was said.
+    #[must_use]
+    pub fn time(&self) -> Option<Duration> {
+        self.time.map(Duration::from_millis)
+    }
+
+    /// At least 1 token: calls that cost nothing would be without number.
+    #[inline]
+    pub(crate) fn at_least_one(mut self) -> Self {
+        self.total = self.total.max(1);
+        self
     }
 
     /// What is reserved.
@@ -63,6 +101,11 @@ impl Estimate {
     pub fn split(&self) -> Option<(u64, u64)> {
         self.input.map(|input| (input, self.total.saturating_sub(input)))
     }
+}
+
+/// Whole milliseconds, rounded up.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl From<u64> for Estimate {
@@ -111,6 +154,35 @@ impl<Req, F: Fn(&Req) -> u64> Estimator<Req> for EstimateFn<F> {
 impl<F> fmt::Debug for EstimateFn<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EstimateFn")
+    }
+}
+
+/// Adds the price, see [`BudgetBuilder::prices`](crate::BudgetBuilder::prices).
+#[derive(Clone, Copy)]
+pub struct Priced<E, F> {
+    estimator: E,
+    price: F,
+}
+
+impl<E, F> Priced<E, F> {
+    pub(crate) const fn new(estimator: E, price: F) -> Self {
+        Self { estimator, price }
+    }
+}
+
+impl<Req, E: Estimator<Req>, F: Fn(&Req) -> Option<Price>> Estimator<Req> for Priced<E, F> {
+    fn estimate(&self, request: &Req) -> Estimate {
+        let estimate = self.estimator.estimate(request);
+        match (self.price)(request) {
+            Some(price) => estimate.at(price),
+            None => estimate,
+        }
+    }
+}
+
+impl<E: fmt::Debug, F> fmt::Debug for Priced<E, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Priced").field("estimator", &self.estimator).finish_non_exhaustive()
     }
 }
 

@@ -1,21 +1,21 @@
 //! What the layer tells `tracing`: the one place where its names are. No key, no request and no answer is in it.
 
-use crate::account::{Crossed, Denied, Why};
+use crate::{
+    Budget, Reason,
+    account::{Crossed, Denied},
+};
 
 /// The target of all events.
 const TARGET: &str = "failsoft_budget";
 
 /// A call was denied.
 pub(crate) fn denied(budget: &str, denied: &Denied, needed: u64) {
-    let line = match denied.why {
-        Why::Soft => "soft",
-        Why::Hard => "hard",
-    };
+    let reason = Reason::from(denied.why).as_str();
     tracing::info!(
         name: "failsoft_budget_denied",
         target: TARGET,
         budget,
-        line,
+        reason,
         needed,
         left = denied.left,
         limit = denied.limit,
@@ -23,22 +23,40 @@ pub(crate) fn denied(budget: &str, denied: &Denied, needed: u64) {
     );
 }
 
+/// There is not enough for a call: it goes on to routes that cost nothing.
+pub(crate) fn free_only(budget: &str, denied: &Denied, needed: u64) {
+    let reason = Reason::from(denied.why).as_str();
+    tracing::info!(
+        name: "failsoft_budget_free_only",
+        target: TARGET,
+        budget,
+        reason,
+        needed,
+        left = denied.left,
+        limit = denied.limit,
+        "budget lets a call go on to free routes only"
+    );
+}
+
 /// A further attempt of a call that was admitted is not made.
-pub(crate) fn attempt_denied(budget: &str, denied: &Denied, needed: u64) {
+pub(crate) fn attempt_denied(budget: &str, denied: &Denied) {
     tracing::info!(
         name: "failsoft_budget_attempt_denied",
         target: TARGET,
         budget,
-        needed,
         left = denied.left,
         limit = denied.limit,
         "budget has nothing left for another attempt"
     );
 }
 
-/// A line was crossed.
-pub(crate) fn crossed(budget: &str, crossed: Crossed, limit: u64) {
-    if crossed.soft {
+/// Something was crossed.
+#[cold]
+pub(crate) fn crossed(budget: &Budget, crossed: Crossed) {
+    let (rules, limit, over) =
+        (budget.rules(), budget.limit(), budget.spent().saturating_sub(budget.limit()));
+    let budget = &*rules.name;
+    if crossed.lines & 1 != 0 {
         tracing::warn!(
             name: "failsoft_budget_soft_line",
             target: TARGET,
@@ -47,15 +65,25 @@ pub(crate) fn crossed(budget: &str, crossed: Crossed, limit: u64) {
             "budget is past its soft line: calls are restricted"
         );
     }
-    if crossed.overrun > 0 {
+    for (which, millionths) in rules.lines.millionths.iter().enumerate().skip(1) {
+        if crossed.lines & (1 << which) != 0 {
+            let percent = f64::from(*millionths) / 1e4;
+            tracing::warn!(name: "failsoft_budget_alert", target: TARGET, budget, limit, percent, "budget is past a line");
+        }
+    }
+    if crossed.overrun {
         tracing::warn!(
             name: "failsoft_budget_overrun",
             target: TARGET,
             budget,
             limit,
-            over = crossed.overrun,
+            over,
             "a call used more than was estimated, and the budget is overspent"
         );
+    }
+    if let Some(pause) = rules.pause.filter(|_| crossed.paused) {
+        let seconds = pause.pause.as_secs_f64();
+        tracing::warn!(name: "failsoft_budget_paused", target: TARGET, budget, seconds, "budget is paused: too much in too short a time");
     }
 }
 

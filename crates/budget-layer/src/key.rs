@@ -11,6 +11,32 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 pub trait Keyed<Req> {
     /// The key; `None` for the budget that all such calls share.
     fn key(&self, request: &Req) -> Option<Arc<str>>;
+
+    /// Visits the keys of all budgets that a call is charged to, in their order.
+    #[doc(hidden)]
+    #[inline]
+    fn each(&self, request: &Req, mut visit: impl FnMut(Option<Arc<str>>))
+    where
+        Self: Sized,
+    {
+        visit(self.key(request));
+    }
+}
+
+/// Two budgets, or more, each with its own keys: see [`BudgetBuilder::also`](crate::BudgetBuilder::also).
+#[derive(Clone, Copy, Debug)]
+pub struct And<A, B>(pub(crate) A, pub(crate) B);
+
+impl<Req, A: Keyed<Req>, B: Keyed<Req>> Keyed<Req> for And<A, B> {
+    fn key(&self, request: &Req) -> Option<Arc<str>> {
+        self.0.key(request)
+    }
+
+    #[inline]
+    fn each(&self, request: &Req, mut visit: impl FnMut(Option<Arc<str>>)) {
+        self.0.each(request, &mut visit);
+        self.1.each(request, &mut visit);
+    }
 }
 
 /// One budget for all calls: the default.

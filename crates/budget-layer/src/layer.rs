@@ -1,16 +1,20 @@
 //! The layer: the budgets, and the rules by which calls are charged to them.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use failsoft_core::{ByResponse, Call, Class, Denier, Fault, KeysFull, Mark, Observation};
+use failsoft_core::{ByResponse, Call, CallOptions, Mark};
 use tower_layer::Layer;
 
 use crate::{
-    AllPass, Budget, BudgetBuilder, Budgeted, Charge, Estimate, Estimator, FromRequest, Keyed, Ledger,
-    OneForAll, PassSoft,
-    account::{Denied, Why},
+    AllPass, Budget, BudgetBuilder, Budgeted, Charge, Denial, Estimator, FromRequest, Keyed, Ledger,
+    OneForAll, PassSoft, Reason, Unit,
+    account::Ask,
+    budget::{Part, Parts},
+    builder::Options,
     charge::Bill,
+    estimate::{Estimate, millis},
     events,
+    window::{Clocks, Now},
 };
 
 /// Charges calls to budgets.
@@ -19,8 +23,9 @@ use crate::{
 /// the layer again for each route. For budgets of its own, build another layer.
 #[derive(Clone)]
 pub struct BudgetLayer<K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
-    pub(crate) ledger: Ledger,
-    pub(crate) cut_in_full: bool,
+    ledgers: Arc<[Ledger]>,
+    options: Options,
+    clocks: Clocks,
     pub(crate) keyed: K,
     pub(crate) estimator: E,
     pub(crate) pass_soft: R,
@@ -35,81 +40,131 @@ impl BudgetLayer {
 }
 
 impl<K, E, R, C> BudgetLayer<K, E, R, C> {
-    /// All budgets, and what was spent.
-    pub const fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// There is at least one ledger.
+    pub(crate) fn new(
+        ledgers: Vec<Ledger>,
+        options: Options,
+        keyed: K,
+        estimator: E,
+        pass_soft: R,
+        classify: C,
+    ) -> Self {
+        let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
+        Self { ledgers: ledgers.into(), options, clocks, keyed, estimator, pass_soft, classify }
+    }
+
+    /// The budgets that the builder itself describes, and what was spent.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledgers[0]
+    }
+
+    /// All budgets that calls are charged to: those of [`ledger`](Self::ledger), and then those that were
+    /// [added](BudgetBuilder::also), in that order.
+    pub fn ledgers(&self) -> &[Ledger] {
+        &self.ledgers
     }
 }
 
 impl<E, R, C> BudgetLayer<OneForAll, E, R, C> {
     /// The one budget of all calls.
     pub fn budget(&self) -> &Budget {
-        self.ledger.unkeyed()
+        self.ledger().unkeyed()
     }
 }
 
 impl<K, E, R, C> BudgetLayer<K, E, R, C> {
-    /// Reserves what a call may cost and opens its scope, or says no and changes nothing.
-    pub(crate) fn admit<Req>(&self, request: &Req) -> Result<(Call, Charge), Fault>
+    /// Reserves what a call may cost in every budget and opens its scope, or says no and changes nothing.
+    pub(crate) fn admit<Req>(&self, request: &Req) -> Result<(Call, Charge), Denial>
     where
         K: Keyed<Req>,
         E: Estimator<Req>,
         R: PassSoft<Req>,
     {
-        let name = self.ledger.name();
-        let estimate = self.estimator.estimate(request);
-        // Calls that cost nothing would be without number.
-        let estimate = if estimate.total() == 0 { Estimate::whole(1) } else { estimate };
-        let budget = match self.keyed.key(request) {
-            None => self.ledger.unkeyed().clone(),
-            Some(key) => self.ledger.open(key).map_err(|full| self.no_room(&full))?,
-        };
-        let is_final = Call::is_marked(Mark::Final);
-        let reserved =
-            budget.account().reserve(estimate.total(), is_final, || self.pass_soft.passes(request));
-        match reserved {
-            Ok(crossed) => {
-                events::crossed(name, crossed, budget.limit());
-                let ledger = self.ledger.clone();
-                Ok(Charge::begin(Bill::new(ledger, budget, estimate, is_final, self.cut_in_full)))
+        let estimate = self.priced(self.estimator.estimate(request).at_least_one());
+        let mut parts = Parts::default();
+        let mut refused = None;
+        let mut ledgers = self.ledgers.iter();
+        self.keyed.each(request, |key| {
+            if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
+                match self.part(ledger, key, &estimate) {
+                    Ok(part) => parts.push(part),
+                    Err(denial) => refused = Some(denial),
+                }
             }
-            Err(denied) => {
-                budget.account().count_denied();
-                events::denied(name, &denied, estimate.total());
-                Err(self.fault(say(&denied, estimate.total())))
+        });
+        if let Some(denial) = refused {
+            return Err(denial);
+        }
+        let now = self.clocks.now();
+        let is_final = Call::is_marked(Mark::Final);
+        let ask = Ask { is_final, passes_soft: self.pass_soft.passes(request), is_first: true };
+        match parts.reserve(ask, now) {
+            Ok(()) => Ok(self.begin(Call::options(), estimate, parts, is_final, now)),
+            Err((budget, denied)) => {
+                let needed = parts.needed(&budget);
+                if self.options.free_routes {
+                    events::free_only(&budget.rules().name, &denied, needed);
+                    let options = Call::options().mark(Mark::FreeOnly);
+                    return Ok(self.begin(options, estimate, Parts::default(), is_final, now));
+                }
+                events::denied(&budget.rules().name, &denied, needed);
+                Err(Denial::new(&budget, &denied, needed))
             }
         }
     }
 
-    #[cold]
-    fn no_room(&self, full: &KeysFull) -> Fault {
-        events::keys_full(self.ledger.name(), self.ledger.len());
-        self.fault(full.to_string())
+    #[inline]
+    fn begin(
+        &self,
+        options: CallOptions,
+        estimate: Estimate,
+        mut parts: Parts,
+        is_final: bool,
+        now: Now,
+    ) -> (Call, Charge) {
+        let crossed = parts.take_crossed_if_any();
+        let bill = Bill::new(estimate, parts, is_final, self.options.cut_in_full, self.clocks, now);
+        let begun = Charge::begin(options, bill);
+        for (budget, crossed) in crossed {
+            events::crossed(&budget, crossed);
+        }
+        begun
     }
 
-    fn fault(&self, message: String) -> Fault {
-        Fault::new(Class::Denied(Denier::Budget), env!("CARGO_PKG_NAME"))
-            .with_target(self.ledger.name().clone())
-            .with_message(message)
+    #[inline]
+    fn priced(&self, estimate: Estimate) -> Estimate {
+        match self.options.unpriced {
+            Some(price) if estimate.price().is_none() => estimate.at(price),
+            _ => estimate,
+        }
+    }
+
+    #[inline]
+    fn part(&self, ledger: &Ledger, key: Option<Arc<str>>, estimate: &Estimate) -> Result<Part, Denial> {
+        let budget = match key {
+            None => ledger.unkeyed().clone(),
+            Some(key) => match ledger.open(key) {
+                Ok(budget) => budget,
+                Err(_) => return Err(no_room(ledger)),
+            },
+        };
+        let each = match ledger.unit() {
+            Unit::Tokens => estimate.total(),
+            Unit::Money => match estimate.price() {
+                Some(price) => price.of_estimate(estimate),
+                None => return Err(Denial::outright(&budget, Reason::Unpriced)),
+            },
+            Unit::Calls | Unit::Concurrent => 1,
+            Unit::Time => estimate.time().map_or(self.options.time, millis),
+        };
+        Ok(Part::new(budget, each))
     }
 }
 
-/// What is left, and what to do now.
 #[cold]
-fn say(denied: &Denied, needed: u64) -> String {
-    let Denied { why, limit, left } = denied;
-    match why {
-        Why::Soft => format!(
-            "{left} of {limit} tokens are left, which are kept for calls that are allowed past the soft line: \
-             make only those, or conclude from what you already have"
-        ),
-        Why::Hard => {
-            let bare = Fault::new(Class::Denied(Denier::Budget), env!("CARGO_PKG_NAME"));
-            let observation = Observation::of(&bare);
-            let instruction = observation.instruction();
-            format!("{needed} tokens are needed and {left} of {limit} are left: {instruction}")
-        }
-    }
+fn no_room(ledger: &Ledger) -> Denial {
+    events::keys_full(ledger.name(), ledger.len());
+    Denial::outright(ledger.unkeyed(), Reason::KeysFull)
 }
 
 impl<S, K: Clone, E: Clone, R: Clone, C: Clone> Layer<S> for BudgetLayer<K, E, R, C> {
@@ -122,6 +177,6 @@ impl<S, K: Clone, E: Clone, R: Clone, C: Clone> Layer<S> for BudgetLayer<K, E, R
 
 impl<K, E, R, C> fmt::Debug for BudgetLayer<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BudgetLayer").field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("BudgetLayer").field("ledgers", &self.ledgers).finish_non_exhaustive()
     }
 }

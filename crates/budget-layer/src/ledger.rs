@@ -1,4 +1,4 @@
-//! [`Ledger`]: the budgets of a layer, by their keys, and what they spent.
+//! [`Ledger`]: budgets with one limit, by their keys, and what they spent.
 //!
 //! ```
 //! use budget_layer::BudgetLayer;
@@ -22,32 +22,44 @@ use std::{fmt, sync::Arc};
 
 use failsoft_core::{KeyMap, KeysFull};
 
-use crate::{
-    Budget, Snapshot, Spend,
-    account::{Account, Lines},
-};
+use crate::{Budget, Snapshot, Spend, Unit, account::Rules, budget::Cell};
 
-/// A handle on all budgets of a layer; clones are the same ledger.
+/// A handle on all budgets that one limit makes, one for each key; clones are the same ledger.
 #[derive(Clone)]
 pub struct Ledger(Arc<Budgets>);
 
 struct Budgets {
-    name: Arc<str>,
-    limit: u64,
-    lines: Lines,
+    rules: Arc<Rules>,
     /// The budget of calls without a key.
     one: Budget,
-    keyed: KeyMap<Arc<str>, Account>,
+    keyed: KeyMap<Arc<str>, Cell>,
 }
 
 impl Ledger {
-    pub(crate) fn new(name: Arc<str>, limit: u64, lines: Lines, max_keys: usize) -> Self {
-        let (one, keyed) = (Budget::new(limit, lines), KeyMap::refusing(max_keys));
-        Self(Arc::new(Budgets { name, limit, lines, one, keyed }))
+    pub(crate) fn new(rules: Rules, max_keys: usize) -> Self {
+        let rules = Arc::new(rules);
+        let (one, keyed) = (Budget::new(Arc::clone(&rules)), KeyMap::refusing(max_keys));
+        Self(Arc::new(Budgets { rules, one, keyed }))
     }
 
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.0.name
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What its budgets are called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.rules.name
+    }
+
+    /// What its budgets count.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.0.rules.unit
     }
 
     /// The budget of calls without a key: all calls, where the layer has no key function.
@@ -59,7 +71,7 @@ impl Ledger {
     /// The budget of a key, if there is one.
     #[must_use]
     pub fn budget(&self, key: &str) -> Option<Budget> {
-        self.0.keyed.get(key).map(Budget::from_account)
+        self.0.keyed.get(key).map(Budget::from_cell)
     }
 
     /// The budget of a key, made with the layer's limit where there is none.
@@ -69,14 +81,14 @@ impl Ledger {
     /// When there is no room for another key: all that are there have spent something, have a limit of their own, or
     /// are in use.
     pub fn open(&self, key: impl Into<Arc<str>>) -> Result<Budget, KeysFull> {
-        let made = || Account::new(self.0.limit, self.0.lines);
-        self.0.keyed.get_or_insert_with(key.into(), made).map(Budget::from_account)
+        let made = || Cell::new(Arc::clone(&self.0.rules));
+        self.0.keyed.get_or_insert_with(key.into(), made).map(Budget::from_cell)
     }
 
     /// Forgets a key and gives its last state. A session that has spent something is kept until this is called. Calls in flight go on
     /// and are settled into handles that are still held, but no longer into this ledger.
     pub fn close(&self, key: &str) -> Option<Snapshot> {
-        self.0.keyed.remove(key).map(|account| Budget::from_account(account).snapshot())
+        self.0.keyed.remove(key).map(|cell| Budget::from_cell(cell).snapshot())
     }
 
     /// How many keys there are.
@@ -101,7 +113,7 @@ impl Ledger {
     #[must_use]
     pub fn entries(&self) -> Vec<(Arc<str>, Budget)> {
         let entries = self.0.keyed.entries().into_iter();
-        entries.map(|(key, account)| (key, Budget::from_account(account))).collect()
+        entries.map(|(key, cell)| (key, Budget::from_cell(cell))).collect()
     }
 
     /// What all budgets that are kept spent together. This looks at everything.
@@ -119,7 +131,7 @@ impl fmt::Debug for Ledger {
     /// Without the keys, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger")
-            .field("name", &self.0.name)
+            .field("name", &self.0.rules.name)
             .field("unkeyed", &self.0.one)
             .field("keys", &self.0.keyed)
             .finish_non_exhaustive()

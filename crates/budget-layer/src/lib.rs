@@ -1,4 +1,5 @@
-//! A [`tower_layer::Layer`] that bounds what a session spends: tokens are reserved before a call and settled after it.
+//! A [`tower_layer::Layer`] that bounds what a session spends: tokens, money, calls or time are reserved before a call and settled
+//! after it.
 //!
 //! Take it around an agent's model client. Before a call its estimated cost is reserved, in one atomic step, so calls at once
 //! cannot spend together what is there once; at the end of the body, at an error or at a drop the reservation becomes what was
@@ -45,6 +46,8 @@
 //! | to | look at |
 //! |---|---|
 //! | put a budget around a service | [`BudgetLayer`], [`BudgetBuilder`] |
+//! | charge a call to several, over any unit and window | [`BudgetBuilder::also`], [`Allowance`], [`Unit`], [`Window`], [`Price`] |
+//! | say why a call was denied, and what to do | [`Denial`] |
 //! | watch and steer one budget | [`Budget`], [`Line`], [`Snapshot`] |
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
@@ -68,16 +71,19 @@
 //! # Features
 //!
 //! `http` (default) estimates `http::Request` and follows the bodies of `http::Response`; `reqwest-013` does the same for reqwest 0.13.
+//! `calendar` adds windows of days and months in named time zones, `serde` makes states and spending serialisable.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod account;
+mod allowance;
 mod budget;
 mod builder;
 mod charge;
 mod cost;
+mod denial;
 mod estimate;
 mod events;
 mod future;
@@ -86,18 +92,24 @@ mod layer;
 mod ledger;
 mod service;
 mod spend;
+mod unit;
+mod window;
 
 #[cfg(feature = "http")]
 pub use self::estimate::estimate_text;
 pub use self::{
+    allowance::Allowance,
     budget::{Budget, Line, Snapshot},
     builder::BudgetBuilder,
     charge::Charge,
-    estimate::{Estimate, EstimateFn, Estimator, Fixed, FromRequest},
+    denial::{Denial, Reason},
+    estimate::{Estimate, EstimateFn, Estimator, Fixed, FromRequest, Priced},
     future::ResponseFuture,
-    key::{AllPass, KeyFn, Keyed, OneForAll, PassFn, PassSoft},
+    key::{AllPass, And, KeyFn, Keyed, OneForAll, PassFn, PassSoft},
     layer::BudgetLayer,
     ledger::Ledger,
     service::Budgeted,
     spend::{Outcome, Spend, Tally},
+    unit::{Price, Unit},
+    window::Window,
 };

@@ -28,7 +28,7 @@ impl<S, K, E, R, C> Budgeted<S, K, E, R, C> {
     }
 
     /// The budgets that it shares with the other services of its layer.
-    pub const fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &Ledger {
         self.layer.ledger()
     }
 
@@ -71,10 +71,10 @@ where
                 let future = charge.working(|| call.enter(|| self.inner.call(request)));
                 ResponseFuture::called(future, call, classify, charge)
             }
-            Err(fault) => {
+            Err(denial) => {
                 // Lets go of what the inner service reserved when it became ready: its clone holds nothing.
                 self.inner = self.inner.clone();
-                ResponseFuture::denied(fault, classify)
+                ResponseFuture::denied(denial.fault(), classify)
             }
         }
     }

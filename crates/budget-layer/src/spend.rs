@@ -136,7 +136,7 @@ impl fmt::Display for Outcome {
 pub struct Tally {
     /// How many calls were settled.
     pub calls: u64,
-    /// What they spent, in tokens.
+    /// What they spent, in the budget's unit.
     pub spent: u64,
 }
 
@@ -151,7 +151,22 @@ pub struct Spend {
 }
 
 impl Spend {
-    /// All that was spent, in tokens.
+    pub(crate) fn settled(&mut self, outcome: Outcome, used: u64, unknown: bool) {
+        let tally = &mut self.tallies[outcome.index()];
+        tally.calls = tally.calls.saturating_add(1);
+        tally.spent = tally.spent.saturating_add(used);
+        self.spent = self.spent.saturating_add(used);
+        self.unknown = self.unknown.saturating_add(u64::from(unknown));
+    }
+
+    pub(crate) fn booked_late(&mut self, outcome: Outcome, more: u64) {
+        let tally = &mut self.tallies[outcome.index()];
+        tally.spent = tally.spent.saturating_add(more);
+        self.spent = self.spent.saturating_add(more);
+        self.late = self.late.saturating_add(1);
+    }
+
+    /// All that was spent, in the budget's unit.
     #[must_use]
     pub const fn spent(&self) -> u64 {
         self.spent

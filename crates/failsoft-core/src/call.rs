@@ -166,6 +166,7 @@ impl CallOptions {
         Call(Arc::new(self.scope(NoReservation, Ledger::default())))
     }
 
+    #[inline]
     fn scope<R>(self, reservation: R, ledger: Ledger) -> Scope<R> {
         let current = with_frame(Frame::materialise).flatten();
         let outer = current.as_ref().and_then(Call::deadline);
@@ -350,6 +351,7 @@ impl Call {
     }
 
     /// Makes this the current call while `f` runs.
+    #[inline]
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
         let _frame = Entered::new(Some(self.clone()));
         f()
@@ -442,6 +444,7 @@ enum Further {
 
 impl<R> Scope<R> {
     /// Inherits everything.
+    #[inline]
     fn child(parent: Option<Call>, caps: Caps, routing: bool, reservation: R, ledger: Ledger) -> Self {
         let (deadline, marks, routed) = parent
             .as_ref()

@@ -103,7 +103,8 @@ impl Fault {
         self
     }
 
-    /// Adds the HTTP status of the upstream's response, where there was one.
+    /// Adds the HTTP status of the upstream's response, where there was one; of a budget's denial, 402 where it is money that is used
+    /// up.
     #[must_use]
     pub const fn with_status(mut self, status: u16) -> Self {
         self.0.status = Some(status);
@@ -255,7 +256,7 @@ impl FaultDetails {
     /// | class | status |
     /// |---|---|
     /// | a circuit's or a quarantine's denial, overloaded | 503 |
-    /// | a budget's or a loop's denial, rate limited | 429 |
+    /// | a budget's or a loop's denial, rate limited | 429; 402 where [the fault says so](Fault::with_status): money is used up |
     /// | quota | 402 |
     /// | a rail's denial | 403 |
     /// | timeout | 504 |
@@ -266,6 +267,7 @@ impl FaultDetails {
     pub const fn status_code(&self) -> u16 {
         match self.class() {
             Class::Denied(Denier::Circuit | Denier::Quarantine) | Class::Overloaded => 503,
+            Class::Denied(Denier::Budget) if matches!(self.status, Some(402)) => 402,
             Class::Denied(Denier::Budget | Denier::Loop) | Class::RateLimited => 429,
             Class::Quota => 402,
             Class::Denied(Denier::Rail) => 403,

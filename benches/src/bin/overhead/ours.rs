@@ -11,7 +11,7 @@ use breaker_layer::{
     BreakerBuilder, BreakerLayer,
     engine::{Mode, Over},
 };
-use budget_layer::{BudgetLayer, Fixed};
+use budget_layer::{AllPass, Allowance, BudgetBuilder, BudgetLayer, Fixed, OneForAll};
 use bytes::Bytes;
 use failsoft_core::{BoxError, ConfigError, ErrorsOnly};
 use fallback_layer::{BoxRoute, FallbackLayer, Route};
@@ -27,7 +27,10 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
     let timed = breaker().slow_after(LIMIT).slow_rate(0.5).build()?;
     let refusing = counting().mode(Mode::ForcedOpen).build()?;
     let fallback = |second| FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", second));
-    let budgets = ServiceBuilder::new().layer(budget()?).layer(budget()?).layer(budget()?);
+    let more = || Allowance::tokens(1 << 40);
+    let budgets = || budget().also(more()).also(more()).build();
+    let apart =
+        ServiceBuilder::new().layer(budget().build()?).layer(budget().build()?).layer(budget().build()?);
     let route = || -> Result<_, ConfigError> {
         let layers = ServiceBuilder::new().layer(retry()?).layer(counting().build()?);
         Ok(layers.layer(TimeoutLayer::new(LIMIT)).service(Echo::good()))
@@ -46,8 +49,9 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         Subject::service("16 KiB body, retry", Post::to(RetryLayer::new().layer(Answer))),
         Subject::service("fallback", fallback(Echo::good()).build()?.layer(Echo::good())),
         Subject::service("fallback, boxed routes", boxed()?),
-        Subject::service("budget", budgets.service(Echo::good())),
-        Subject::service("budget, one alone", budget()?.layer(Echo::good())),
+        Subject::service("budget", budgets()?.layer(Echo::good())),
+        Subject::service("budget, one alone", budget().build()?.layer(Echo::good())),
+        Subject::service("budget, three layers", apart.service(Echo::good())),
         Subject::service("stack", stack.layer(route()?)),
     ])
 }
@@ -68,9 +72,8 @@ fn retry() -> Result<RetryLayer<ErrorsOnly>, ConfigError> {
 }
 
 /// A budget for a lifetime that nobody ever uses up.
-fn budget()
--> Result<BudgetLayer<budget_layer::OneForAll, Fixed, budget_layer::AllPass, ErrorsOnly>, ConfigError> {
-    BudgetLayer::builder().tokens(1 << 40).estimate_fixed(1).classify(ErrorsOnly).build()
+fn budget() -> BudgetBuilder<OneForAll, Fixed, AllPass, ErrorsOnly> {
+    BudgetLayer::builder().tokens(1 << 40).estimate_fixed(1).classify(ErrorsOnly)
 }
 
 /// Posts a body of 16 KiB in each call: what the row with a layer costs more than the bare one is overhead.

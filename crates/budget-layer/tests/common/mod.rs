@@ -18,6 +18,9 @@ use tower::Service;
 
 pub type Request = http::Request<String>;
 pub type Response = http::Response<Answer>;
+/// What comes out of the layer around a [`Model`].
+pub type Charged =
+    http::Response<failsoft_core::Watched<Answer, failsoft_core::BodyJudge, budget_layer::Charge>>;
 
 pub fn request() -> Request {
     http::Request::new(String::new())

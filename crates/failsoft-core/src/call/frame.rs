@@ -138,6 +138,7 @@ impl Frame {
 pub(super) struct Entered(Option<(Frame, Pending)>);
 
 impl Entered {
+    #[inline]
     pub(super) fn new(call: Option<Call>) -> Self {
         let outer = with_frame(|frame| std::mem::replace(frame, Frame { call }));
         Self(outer.map(|frame| (frame, PENDING.replace(Pending::NONE))))
@@ -145,6 +146,7 @@ impl Entered {
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
         if let Some((outer, pending)) = self.0.take() {
             PENDING.set(pending);

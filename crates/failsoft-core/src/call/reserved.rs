@@ -80,6 +80,7 @@ pub struct Reserved<R: Reservation>(Arc<Scope<R>>);
 impl<R: Reservation> Reserved<R> {
     /// The call.
     #[must_use]
+    #[inline]
     pub fn call(&self) -> Call {
         Call(Arc::<Scope<R>>::clone(&self.0))
     }
@@ -88,6 +89,7 @@ impl<R: Reservation> Reserved<R> {
 impl<R: Reservation> Deref for Reserved<R> {
     type Target = R;
 
+    #[inline]
     fn deref(&self) -> &R {
         &self.0.reservation
     }
@@ -109,6 +111,7 @@ impl<R: Reservation> fmt::Debug for Reserved<R> {
 
 impl CallOptions {
     /// Begins the call as [`begin`](Self::begin) does, with what a budget has reserved for it.
+    #[inline]
     pub fn reserving<R: Reservation>(self, reservation: R) -> Reserved<R> {
         Reserved(Arc::new(self.scope(reservation, Ledger::held())))
     }
