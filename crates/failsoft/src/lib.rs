@@ -33,6 +33,7 @@
 //! | `full` | | all of them |
 //!
 //! `reqwest-013`, `tonic-014`, `tower-05`, `serde` and `metrics` are handed on to each layer that is on.
+//! `schema` and `regex` are validate-layer's.
 //!
 //! Where one layer is enough, its own crate is: `breaker-layer`, `retry-layer` and so on are the same types.
 

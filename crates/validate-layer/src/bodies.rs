@@ -268,7 +268,9 @@ pub(crate) fn failed(
     let Found { verdict, mut report, answer } = found;
     events::judged(validator, &verdict, &report);
     let earlier = insight.learn(|facts| {
-        facts.verdict = Some(verdict);
+        // What a reader says of a good answer says more, such as to send it back to go on.
+        let goes_on = facts.verdict.filter(|earlier| earlier.is_success() && verdict.is_success());
+        facts.verdict = goes_on.or(Some(verdict));
         facts.inside_success = !verdict.is_success();
         let earlier = facts.report.clone();
         facts.report.merge(report.clone());

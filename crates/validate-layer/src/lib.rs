@@ -47,6 +47,9 @@
 //! Requests are looked at where that is asked for: a call that breaks a [rail](rails) is not sent, and calls of tools are held to the
 //! schemas that the request has offered.
 //!
+//! A finding about a tool call is at `/tool_calls/0` and so on, or below: `retry-layer`'s `ChatReask` gives each call the findings of its own
+//! for a result, and tells the others that they were not made.
+//!
 //! What passes reaches the caller byte for byte, with the report (warnings, if any) and the verdict in its
 //! [`Insight`](failsoft_core::Insight). A body that fails while it is held gives its own error, where that says what it
 //! means, else a fault of [`Class::Transient`](failsoft_core::Class::Transient) with the error as its source.
@@ -67,7 +70,8 @@
 //! # Features
 //!
 //! `http` (default) holds the bodies of `http::Response`; `reqwest-013` those of reqwest 0.13. Without either, plain
-//! values can be checked. `schema` brings JSON Schema, `regex` regular expressions. `metrics` counts what was found, see
+//! values can be checked. `schema` brings JSON Schema, `regex` regular expressions;
+//! `http-body-util-01` looks at chat requests whose body is a `Full<Bytes>`. `metrics` counts what was found, see
 //! [`metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -64,8 +64,8 @@ impl<S: Clone, Req: RequestText> Inspect<S, Req> for ChatRequests {
 /// A request whose body lies in memory.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no request whose body lies in memory",
-    note = "`http::Request` with a body of `Bytes`, `String`, `Vec<u8>` or `&'static str` is one, and `reqwest::Request` with the \
-            feature `reqwest-013`; implement `BodyText` for a body of your own"
+    note = "`http::Request` with a body of `Bytes`, `String`, `Vec<u8>` or `&'static str` is one, with `Full<Bytes>` by the \
+            feature `http-body-util-01`, and `reqwest::Request` by the feature `reqwest-013`; implement `BodyText` for a body of your own"
 )]
 pub trait RequestText {
     /// The body, where it lies in memory.
@@ -108,6 +108,23 @@ macro_rules! in_memory {
     )+};
 }
 
+#[cfg(feature = "http-body-util-01")]
+impl BodyText for http_body_util::Full<Bytes> {
+    /// It shows its bytes frame by frame only; a clone, which shares them, gives its one frame.
+    fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        use std::{
+            pin::Pin,
+            task::{Context, Poll, Waker},
+        };
+        let mut body = self.clone();
+        match http_body::Body::poll_frame(Pin::new(&mut body), &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|data| Cow::Owned(data.into())),
+            Poll::Ready(None) => Some(Cow::Borrowed(&[])),
+            _ => None,
+        }
+    }
+}
+
 in_memory!(Bytes, String, Vec<u8>, &'static str);
 
 /// A tool that a request offers.
@@ -133,7 +150,8 @@ fn tools_of(body: &str) -> Option<Vec<Offered>> {
     let top: Top<'_> = body.trim_start().starts_with('{').then(|| serde_json::from_str(body).ok())??;
     let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
     let mut offered = Vec::new();
-    let bedrock = top.tool_config.and_then(value).map(|mut config| config["tools"].take());
+    let bedrock =
+        top.tool_config.and_then(value).and_then(|mut config| config.get_mut("tools").map(Value::take));
     for list in top.tools.and_then(value).into_iter().chain(bedrock) {
         list.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
     }

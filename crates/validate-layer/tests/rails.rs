@@ -201,7 +201,7 @@ mod offered {
     use super::*;
 
     /// Judges a call with these arguments by the schema that a request has offered in its dialect.
-    async fn answer(request: &Value, arguments: &'static str) -> Result<Vec<String>, BoxError> {
+    async fn answer(request: &impl ToString, arguments: &'static str) -> Result<Vec<String>, BoxError> {
         let layer = ValidateLayer::builder().chat_requests().build().unwrap();
         let model = service_fn(move |_: Request<String>| {
             let insight = failsoft_core::Insight::new();
@@ -270,6 +270,45 @@ mod offered {
                 "{schema:.80}"
             );
         }
+    }
+
+    #[cfg(feature = "http-body-util-01")]
+    #[tokio::test]
+    async fn a_full_body_is_looked_at() {
+        let layer =
+            ValidateLayer::builder().chat_requests().rails(Rails::new().forbid(["pay"])).build().unwrap();
+        let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| {
+            std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))))
+        }));
+        let body = dialects(&json!({}))[0].to_string();
+        let err = service.clone().oneshot(Request::new(Full::from(body))).await.err().unwrap();
+        assert_eq!(code(&err), "rail.forbidden_tool");
+        service.oneshot(Request::new(Full::default())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_request_of_any_shape_is_looked_at_without_harm() {
+        let strange = [
+            json!(null),
+            json!("x"),
+            json!(7),
+            json!([]),
+            json!([[]]),
+            json!({}),
+            json!({"tools": "x"}),
+            json!([{"function": 1}]),
+            json!([{"function": {"name": 1}}]),
+            json!([{"functionDeclarations": [1, {"parameters": [1]}]}]),
+            json!([{"toolSpec": "x"}]),
+        ];
+        for value in &strange {
+            for key in ["tools", "functions", "toolConfig"] {
+                answer(&json!({key: value}), r#"{"sum": 7}"#).await.unwrap();
+            }
+            answer(value, r#"{"sum": 7}"#).await.unwrap();
+        }
+        let deep = format!("{{\"tools\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        answer(&deep, "{}").await.unwrap();
     }
 
     #[tokio::test]

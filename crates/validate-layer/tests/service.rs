@@ -327,6 +327,18 @@ async fn what_a_reader_found_is_checked_and_the_body_is_left_alone() {
 }
 
 #[tokio::test]
+async fn what_a_reader_says_of_a_good_answer_stands() {
+    let insight = Insight::new();
+    insight.learn(|facts| {
+        facts.verdict = Some(Verdict::SUCCESS.with_hint(Hint::Continue));
+        facts.finish = Some(Finish::Paused);
+        facts.text = Some("So far".into());
+    });
+    through(ValidateLayer::builder(), with_insight(&insight)).await.unwrap();
+    assert_eq!(insight.verdict().map(|verdict| verdict.hint()), Some(Hint::Continue));
+}
+
+#[tokio::test]
 async fn a_wrong_answer_goes_along_with_its_fault_for_whoever_asks_again() {
     let insight = Insight::new();
     insight.learn(|facts| {

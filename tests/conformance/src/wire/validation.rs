@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use failsoft_core::{Fault, Insight, Verdict};
+use failsoft_core::{Insight, Verdict};
 use http::Response;
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -52,9 +52,6 @@ pub(crate) fn behind(said: Said, asked: &Asked) -> Result<Said, String> {
         Ok(_) => insight.verdict().unwrap_or(Verdict::SUCCESS),
         Err(error) => Verdict::of_error(&**error),
     };
-    debug_assert!(outcome.is_ok() || outcome.is_err_and(|error| Fault::find(&*error).is_some()));
-    // One that goes on as it is keeps the hint of its reader, such as to send it back.
-    let verdict = if verdict.is_success() { said.verdict } else { verdict };
     let mut facts = insight.facts();
     facts.inside_success = !verdict.is_success();
     Ok(Said { verdict, facts })
