@@ -36,7 +36,8 @@ pub const MAX_TOOLS: usize = 1024;
 pub struct Offered {
     chat: Option<bool>,
     tools: Option<Vec<Tool>>,
-    stream: bool,
+    /// `None` where it is not the body that says so, but a path that nobody knows.
+    stream: Option<bool>,
     json: bool,
     max_tokens: Option<u64>,
 }
@@ -61,7 +62,7 @@ impl Offered {
     /// Nothing is known.
     #[must_use]
     pub const fn unknown() -> Self {
-        Self { chat: None, tools: None, stream: false, json: false, max_tokens: None }
+        Self { chat: None, tools: None, stream: None, json: false, max_tokens: None }
     }
 
     /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
@@ -87,8 +88,7 @@ impl Offered {
         let endpoint = look.path.map(Endpoint::of).unwrap_or_default();
         let Some(body) = &look.body else {
             let chat = if endpoint.is_other { Some(false) } else { None };
-            let stream = endpoint.streams.unwrap_or(false);
-            return Self { chat, stream, ..Self::unknown() };
+            return Self { chat, stream: endpoint.streams, ..Self::unknown() };
         };
         let asked = std::str::from_utf8(body).ok().and_then(shape::read);
         let mut offered = asked
@@ -116,7 +116,7 @@ impl Offered {
     /// The same, and the answer is to come as a stream.
     #[must_use]
     pub const fn with_stream(mut self) -> Self {
-        self.stream = true;
+        self.stream = Some(true);
         self
     }
 
@@ -141,7 +141,7 @@ impl Offered {
     /// Whether the answer was to come as a stream.
     #[must_use]
     pub const fn is_stream(&self) -> bool {
-        self.stream
+        matches!(self.stream, Some(true))
     }
 
     /// Whether the answer was to be JSON (`response_format` of `json_object` or `json_schema`, and what the other
@@ -167,7 +167,7 @@ impl Offered {
 
     /// Whether it is known to be a chat request that is to be answered in one piece.
     pub(crate) fn wants_whole_chat(&self) -> bool {
-        self.chat == Some(true) && !self.stream
+        self.chat == Some(true) && self.stream == Some(false)
     }
 
     /// The offered tools, where they are known.

@@ -44,11 +44,12 @@ impl Shape<'_> {
         Offered {
             chat,
             tools: self.tools(provider),
-            // Ollama streams unless it is told not to.
-            stream: endpoint
-                .streams
-                .or(self.stream)
-                .unwrap_or_else(|| provider == Provider::Ollama && chat == Some(true)),
+            stream: endpoint.streams.or(self.stream).or(match provider {
+                // Here the path says it, not the body.
+                Provider::Gemini | Provider::Bedrock => None,
+                // Ollama streams unless it is told not to.
+                _ => Some(provider == Provider::Ollama && chat == Some(true)),
+            }),
             json: self.json,
             max_tokens: self.max_tokens,
         }
