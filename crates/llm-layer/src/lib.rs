@@ -43,7 +43,7 @@
 //! | success, another dialect's stream, sound, pictures, other types, to another request | passes unread |
 //! | success, neither events nor JSON by its type, to a request with `"stream": true` | passes unread |
 //! | encoded (`content-encoding`), longer than [`max_body`](LlmLayerBuilder::max_body), 204 to another request than a chat | passes, judged by its status by others |
-//! | already judged by a reader further inside | passes unread |
+//! | already judged by a reader further inside, or read by another layer of this kind | passes unread |
 //!
 //! What passes unread leaves the attempt's [`Slot`](failsoft_core::Slot) unknown.
 //!

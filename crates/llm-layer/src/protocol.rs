@@ -115,6 +115,7 @@ impl Reader for LlmReader {
         if shape == Shape::Unread {
             return Mode::Pass;
         }
+        parts.extensions.insert(IsRead);
         let insight = parts.extensions.get_or_insert_default::<Insight>().clone();
         if shape == Shape::Unasked {
             insight.learn(|facts| {
@@ -146,6 +147,10 @@ fn is_turned_down(status: StatusCode) -> bool {
     (status.is_client_error() || status.is_server_error()) && !matches!(status.as_u16(), 408 | 504 | 524)
 }
 
+/// On a response whose body a layer of this kind reads: one further out that read it too would count its tokens again.
+#[derive(Clone, Copy, Debug)]
+struct IsRead;
+
 /// How a body is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
@@ -159,7 +164,8 @@ enum Shape {
 fn shape_of(parts: &Parts, provider: Provider, offered: &Offered, max_body: usize) -> Shape {
     let status = parts.status;
     let is_decided = Insight::of(&parts.extensions).is_some_and(|insight| insight.verdict().is_some());
-    if is_decided || status.is_informational() {
+    let is_read = parts.extensions.get::<IsRead>().is_some();
+    if is_decided || is_read || status.is_informational() {
         return Shape::Unread;
     }
     let kind = kind_of(&parts.headers);
