@@ -2,7 +2,7 @@
 
 mod stream;
 
-use failsoft_core::{Facts, Finding, Hint, SoftKind, Usage, Verdict};
+use failsoft_core::{Facts, Finding, Hint, Report, Severity, SoftKind, Usage, Verdict};
 use http::HeaderMap;
 
 pub(crate) use self::stream::Stream;
@@ -58,9 +58,24 @@ pub(crate) fn answer(top: &Top<'_>, headers: &HeaderMap, offered: &Offered, fact
     facts.verdict.get_or_insert(Verdict::SUCCESS);
 }
 
+/// Judges an object of which nobody knows what dialect it is: who speaks another one is not to blame for that.
+pub(crate) fn unknown(top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
+    answer(top, headers, offered, facts);
+    let is_unknown = facts.report.leading().is_some_and(|finding| finding.code() == NO_CHOICES);
+    if is_unknown && lens::truthy(top.text()) {
+        let message = "an answer in a dialect that is not known was not judged";
+        let finding = Finding::new(SoftKind::Malformed, "unknown_dialect", message);
+        facts.report = Report::default();
+        facts.report.push(finding.with_severity(Severity::Warning));
+        facts.verdict = Some(Verdict::SUCCESS);
+    }
+}
+
+const NO_CHOICES: &str = "no_choices";
+
 /// JSON that is neither an answer nor an error.
 pub(crate) fn no_choices(facts: &mut Facts) {
-    let finding = Finding::new(SoftKind::Malformed, "no_choices", "no `choices` in the body");
+    let finding = Finding::new(SoftKind::Malformed, NO_CHOICES, "no `choices` in the body");
     fail(facts, Verdict::soft(SoftKind::Malformed).with_hint(Hint::Same), finding);
 }
 

@@ -6,7 +6,7 @@ use stream_layer::{ArrayElements, Lines, SseEvents};
 use http::HeaderMap;
 
 use crate::{
-    Offered,
+    Offered, Provider,
     attempt::Attempt,
     form::Form,
     mould::{Adds, Counted, Known, Moulds, Plain},
@@ -198,8 +198,10 @@ impl Draft {
     /// Whether the stream is known to be no answer in this dialect.
     pub(crate) fn is_other(&self, attempt: &Attempt) -> bool {
         match attempt.offered.is_chat() {
-            Some(is_chat) => !is_chat,
-            None => self.has_others && self.is_blank(),
+            Some(false) => true,
+            // In a dialect that is known, a chat is answered by what one is.
+            Some(true) if attempt.provider != Provider::Auto => false,
+            _ => self.has_others && self.is_blank(),
         }
     }
 

@@ -236,6 +236,7 @@ impl Reader {
         if self.is_undecided {
             if let Some(provider) = recognise::of_event(event.data) {
                 self.is_undecided = false;
+                attempt.provider = provider;
                 self.answer = Answer::new(provider, attempt.config.max_body);
             }
         }

@@ -29,7 +29,7 @@ use crate::{
 #[non_exhaustive]
 pub enum Provider {
     /// Whichever it is: recognised for each call by the path, the headers and the shape of the request, else by the shape
-    /// of the answer. What nobody knows is read as [`OpenAiCompatible`](Self::OpenAiCompatible).
+    /// of the answer. An answer that neither shows passes for a good one, with a warning in its report.
     #[default]
     Auto,
     /// Chat completions as OpenAI defined them, and as Azure, Mistral, Groq, DeepSeek, OpenRouter, vLLM, Ollama's
@@ -88,7 +88,10 @@ impl Provider {
     /// Judges the object in the body of a success, which is no error.
     pub(crate) fn answer(self, top: &Top<'_>, headers: &HeaderMap, offered: &Offered, facts: &mut Facts) {
         match self {
-            Self::Auto => recognise::of_answer(top.text).answer(top, headers, offered, facts),
+            Self::Auto => match recognise::of_answer(top.text) {
+                Some(dialect) => dialect.answer(top, headers, offered, facts),
+                None => chat::unknown(top, headers, offered, facts),
+            },
             Self::OpenAiCompatible => chat::answer(top, headers, offered, facts),
             Self::OpenAiResponses => responses::answer(top, headers, offered, facts),
             Self::Anthropic => anthropic::answer(top, headers, offered, facts),
@@ -101,7 +104,7 @@ impl Provider {
     /// The tokens that a body says were used.
     pub(crate) fn usage(self, top: &Top<'_>) -> Usage {
         match self {
-            Self::Auto => recognise::of_answer(top.text).usage(top),
+            Self::Auto => recognise::of_answer(top.text).unwrap_or(Self::OpenAiCompatible).usage(top),
             Self::OpenAiCompatible => chat::usage(top),
             Self::OpenAiResponses => responses::usage(top),
             Self::Anthropic => anthropic::usage(top),

@@ -119,18 +119,18 @@ fn of_native_body(text: &str) -> Option<Provider> {
     }
 }
 
-/// The dialect of a whole answer, which is an object. One that nobody knows is read as a chat completion.
-pub(crate) fn of_answer(text: &str) -> Provider {
+/// The dialect of a whole answer, which is an object.
+pub(crate) fn of_answer(text: &str) -> Option<Provider> {
     let names = ["choices", "object", "type", "content", "output"];
     let [choices, object, kind, content, output] = lens::fields(text, names).unwrap_or_default();
     if choices.is_some() {
-        Provider::OpenAiCompatible
+        Some(Provider::OpenAiCompatible)
     } else if output.is_some() && object == Some("\"response\"") {
-        Provider::OpenAiResponses
+        Some(Provider::OpenAiResponses)
     } else if content.is_some() && kind == Some("\"message\"") {
-        Provider::Anthropic
+        Some(Provider::Anthropic)
     } else {
-        native(text).unwrap_or(Provider::OpenAiCompatible)
+        native(text)
     }
 }
 
@@ -242,17 +242,17 @@ mod tests {
     #[test]
     fn an_answer_says_which_dialect_it_is() {
         for (answer, provider) in [
-            (r#"{"choices":[]}"#, Provider::OpenAiCompatible),
-            (r#"{"object":"response","output":[]}"#, Provider::OpenAiResponses),
-            (r#"{"type":"message","content":[]}"#, Provider::Anthropic),
-            (r#"{"candidates":[]}"#, Provider::Gemini),
-            (r#"{"promptFeedback":{}}"#, Provider::Gemini),
-            (r#"{"output":{"message":{}},"stopReason":"end_turn"}"#, Provider::Bedrock),
-            (r#"{"message":{},"done":true}"#, Provider::Ollama),
-            (r#"{"response":"x","done":false}"#, Provider::Ollama),
-            (r#"{"message":"x"}"#, Provider::OpenAiCompatible),
-            (r#"{"content":"x"}"#, Provider::OpenAiCompatible),
-            ("[]", Provider::OpenAiCompatible),
+            (r#"{"choices":[]}"#, Some(Provider::OpenAiCompatible)),
+            (r#"{"object":"response","output":[]}"#, Some(Provider::OpenAiResponses)),
+            (r#"{"type":"message","content":[]}"#, Some(Provider::Anthropic)),
+            (r#"{"candidates":[]}"#, Some(Provider::Gemini)),
+            (r#"{"promptFeedback":{}}"#, Some(Provider::Gemini)),
+            (r#"{"output":{"message":{}},"stopReason":"end_turn"}"#, Some(Provider::Bedrock)),
+            (r#"{"message":{},"done":true}"#, Some(Provider::Ollama)),
+            (r#"{"response":"x","done":false}"#, Some(Provider::Ollama)),
+            (r#"{"message":"x"}"#, None),
+            (r#"{"content":"x"}"#, None),
+            ("[]", None),
         ] {
             assert_eq!(of_answer(answer), provider, "{answer}");
         }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod common;
+
 use std::{
     convert::Infallible,
     io,
@@ -227,6 +229,113 @@ async fn what_takes_nothing_along_is_no_chat() {
         let request = Request::builder().method(method).uri("/v1/chat/completions").body(Default::default());
         let answer = LlmLayer::new(Provider::Auto).layer(target).oneshot(request.unwrap()).await.unwrap();
         assert_eq!(learnt(&answer), Some(Verdict::SUCCESS), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_only_its_path_announces_is_one_also_at_a_path_that_nobody_knows() {
+    for (provider, body) in [
+        (Provider::Gemini, r#"{"contents":[]}"#),
+        (Provider::Auto, r#"{"contents":[]}"#),
+        (Provider::Bedrock, r#"{"messages":[],"inferenceConfig":{}}"#),
+    ] {
+        let stream = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]},\"finishReason\":\"STOP\"}]}\n\n";
+        let binary = common::native::converse(&[
+            ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"a"}}"#),
+            ("messageStop", r#"{"stopReason":"end_turn"}"#),
+            ("metadata", "{}"),
+        ]);
+        let (kind, stream) = match provider {
+            Provider::Bedrock => ("application/vnd.amazon.eventstream", Bytes::from(binary)),
+            _ => ("text/event-stream", Bytes::from(stream)),
+        };
+        let target = service_fn(|_: Request<String>| async {
+            Response::builder().header("content-type", kind).body(Full::<Bytes>::from(stream.clone()))
+        });
+        let request = Request::post("/proxy/model-a").body(body.to_owned()).unwrap();
+        let response = LlmLayer::new(provider).layer(target).oneshot(request).await.unwrap();
+        let insight = Insight::of(response.extensions()).unwrap().clone();
+        assert_eq!(text(response).await, stream);
+        let facts = insight.facts();
+        assert_eq!(
+            (facts.verdict, facts.text.as_deref()),
+            (Some(Verdict::SUCCESS), Some("a")),
+            "{provider:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_billed_once_though_the_layer_is_there_twice() {
+    const STREAM: [&str; 3] = [
+        "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"completion_tokens\":1}}\n\n",
+        "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n",
+        "data: [DONE]\n\n",
+    ];
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let push = Arc::clone(&told);
+    let on_close = OnClose::new(move |closing| push.lock().unwrap().push(closing));
+    let reserved = Call::options().reserving(on_close);
+    let target = service_fn(async |_: Request<String>| {
+        let pieces = STREAM.map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
+        Response::builder()
+            .header("content-type", "text/event-stream")
+            .body(StreamBody::new(stream::iter(pieces)))
+    });
+    let request = Request::new(r#"{"messages":[],"stream":true}"#.to_owned());
+    let response =
+        reserved.call().scope(layer().layer(layer().layer(target)).oneshot(request)).await.unwrap();
+    drop(reserved);
+    let insight = Insight::of(response.extensions()).unwrap().clone();
+    assert_eq!(text(response).await, STREAM.concat());
+    assert_eq!(insight.verdict(), Some(Verdict::SUCCESS));
+    let usage = Usage { input: Some(9), output: Some(3), ..Usage::default() };
+    let [Closing::Settled { usage: billed, .. }] = told.lock().unwrap()[..] else { panic!() };
+    assert_eq!(billed, usage);
+}
+
+#[tokio::test]
+async fn an_answer_in_a_dialect_that_nobody_knows_is_not_blamed_for_that() {
+    const COHERE: &str = r#"{"id":"x","finish_reason":"COMPLETE","message":{"role":"assistant","content":[{"type":"text","text":"hi"}]}}"#;
+    const STREAM: &str = "data: {\"type\":\"message-start\"}\n\ndata: {\"type\":\"content-delta\",\"delta\":{}}\n\n\
+        data: {\"type\":\"message-end\"}\n\n";
+    let ask = async |provider, path, kind, body: &'static str| {
+        let target =
+            service_fn(|_: Request<String>| async { Ok::<_, Infallible>(response(200, kind, body)) });
+        let asked = format!(r#"{{"messages":[],"stream":{}}}"#, kind == "text/event-stream");
+        let request = Request::post(path).body(asked).unwrap();
+        let response = LlmLayer::new(provider).layer(target).oneshot(request).await?;
+        let insight = Insight::of(response.extensions()).unwrap().clone();
+        response.into_body().collect().await?;
+        Ok::<_, BoxError>(insight.verdict().unwrap_or(Verdict::SUCCESS).class())
+    };
+    let class = async |provider, path, kind, body| match ask(provider, path, kind, body).await {
+        Ok(class) => class.as_str(),
+        Err(err) => Verdict::of_error(&*err).class().as_str(),
+    };
+    for (kind, body) in [("application/json", COHERE), ("text/event-stream", STREAM)] {
+        assert_eq!(class(Provider::Auto, "/v2/chat", kind, body).await, "success", "{kind}");
+        // Where it is known what should have come, that is no answer.
+        assert_eq!(
+            class(Provider::Auto, "/v1/chat/completions", kind, body).await,
+            "soft.malformed",
+            "{kind}"
+        );
+        assert_eq!(
+            class(Provider::OpenAiCompatible, "/v2/chat", kind, body).await,
+            "soft.malformed",
+            "{kind}"
+        );
+    }
+    // An error is one in every dialect, and nothing is no answer in any.
+    for (body, wanted) in [
+        (r#"{"error":{"code":"insufficient_quota"}}"#, "quota"),
+        (r#"{"message":"busy","code":503}"#, "overloaded"),
+        ("{}", "soft.malformed"),
+        ("null", "transient"),
+        ("", "soft.empty"),
+    ] {
+        assert_eq!(class(Provider::Auto, "/v2/chat", "application/json", body).await, wanted, "{body}");
     }
 }
 
