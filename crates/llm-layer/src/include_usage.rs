@@ -1,5 +1,7 @@
 //! `stream_options.include_usage`: a streamed chat completion says what it used only to those who ask.
 
+use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+
 use crate::{
     Provider, lens,
     recognise::{self, Endpoint},
@@ -18,10 +20,26 @@ pub(crate) fn ask<Req: 'static>(request: &mut Req, provider: Provider) {
             .is_none_or(|provider| provider == Provider::OpenAiCompatible),
         _ => false,
     };
-    let asked = look.body.as_deref().filter(|_| is_chat).and_then(|body| std::str::from_utf8(body).ok());
+    let is_free = is_chat && !look.headers.is_some_and(is_sealed);
+    let asked = look.body.as_deref().filter(|_| is_free).and_then(|body| std::str::from_utf8(body).ok());
     if let Some(body) = asked.and_then(with_usage) {
         replace_body(request, &body);
     }
+}
+
+/// Whether headers hold a signature or a digest of the body as it is: of another one they would be wrong.
+fn is_sealed(headers: &HeaderMap) -> bool {
+    const SEALS: [&str; 7] = [
+        "content-md5",
+        "digest",
+        "content-digest",
+        "repr-digest",
+        "signature",
+        "signature-input",
+        "x-amz-content-sha256",
+    ];
+    let signed = |value: &HeaderValue| value.as_bytes().starts_with(b"AWS4-");
+    SEALS.iter().any(|name| headers.contains_key(*name)) || headers.get(AUTHORIZATION).is_some_and(signed)
 }
 
 /// The body with the option in it; `None` where it is no request for a stream, or says something about usage already.
@@ -118,6 +136,22 @@ mod tests {
         let mut request = Request::post("http://a/v1/chat/completions").body(Bytes::from(BODY)).unwrap();
         ask(&mut request, Provider::OpenAiCompatible);
         assert!(request.body().len() > BODY.len() && request.headers().is_empty());
+    }
+
+    #[test]
+    fn a_request_that_is_signed_is_not_changed() {
+        for (name, value, is_changed) in [
+            ("authorization", "AWS4-HMAC-SHA256 Credential=a/20260101/eu/bedrock/aws4_request", false),
+            ("authorization", "Bearer AWS4-", true),
+            ("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==", false),
+            ("content-digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:", false),
+            ("x-amz-content-sha256", "UNSIGNED-PAYLOAD", false),
+            ("signature-input", "sig1=()", false),
+        ] {
+            let mut request = Request::post("http://a/").header(name, value).body(BODY.to_owned()).unwrap();
+            ask(&mut request, Provider::OpenAiCompatible);
+            assert_eq!(request.body() != BODY, is_changed, "{name}: {value}");
+        }
     }
 
     #[test]

@@ -126,8 +126,9 @@ impl LlmLayerBuilder {
     /// Asks streamed chat completions for what they used: adds `stream_options.include_usage` to the request where it says
     /// nothing about that, and corrects its `content-length`. Where it says something, that stays; other requests, and
     /// dialects that tell their usage unasked, are left alone. The body must lie in memory, as for
-    /// [`Offered::of`](crate::Offered::of), but not be a `&'static str`. Default: no, because some servers refuse a field
-    /// that they do not know, and a layer inside that signs requests must come after it.
+    /// [`Offered::of`](crate::Offered::of), but not be a `&'static str`; a request that is signed, or carries a digest of its
+    /// body, is left alone, so a layer that signs must be inside. Default: no, because some servers refuse a field that they
+    /// do not know.
     pub const fn include_usage(mut self, yes: bool) -> Self {
         self.include_usage = yes;
         self
