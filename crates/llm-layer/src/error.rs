@@ -55,16 +55,17 @@ pub(crate) struct Top<'a> {
     pub(crate) choices: Option<&'a str>,
     pub(crate) usage: Option<&'a str>,
     pub(crate) data: Option<&'a str>,
+    id: Option<&'a str>,
 }
 
 impl<'a> Top<'a> {
     /// `None` when the text is neither an object nor a list of one.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let text = unwrapped(text);
-        let [error, detail, object, choices, usage, data] =
-            lens::fields(text, ["error", "detail", "object", "choices", "usage", "data"])?;
+        let [error, detail, object, choices, usage, data, id] =
+            lens::fields(text, ["error", "detail", "object", "choices", "usage", "data", "id"])?;
         let error = error.filter(|raw| lens::tells(raw));
-        Some(Self { text, error, detail, object, choices, usage, data })
+        Some(Self { text, error, detail, object, choices, usage, data, id })
     }
 
     /// The object itself.
@@ -93,10 +94,10 @@ impl<'a> Top<'a> {
         self.detail.filter(|raw| self.choices.is_none() && lens::truthy(raw)).map(ErrorBody::of_value)
     }
 
-    /// The error that this body is at an endpoint that is not known here: what such an endpoint tells of may have an
-    /// error of its own, and be told well.
+    /// The error that this body is at an endpoint that is not known here: what such an endpoint tells of, a job that is
+    /// known by its id, may have an error of its own, and be told well.
     pub(crate) fn error_of_unknown_endpoint(&self) -> Option<ErrorBody<'a>> {
-        let is_error = self.is_error() || self.error.is_some() && self.object.is_none();
+        let is_error = self.is_error() || self.error.is_some() && self.object.or(self.id).is_none();
         if is_error { self.error() } else { None }
     }
 

@@ -31,7 +31,9 @@ pub(super) fn of_bad_request(message: &str) -> Option<Class> {
 /// Narrows a 404: whether it is the model that is missing, or only the path.
 pub(super) fn of_not_found(message: &str) -> Option<Class> {
     let text = lower(message);
-    any(&text, &["model", "deployment", "engine"]).then_some(Class::ModelNotFound)
+    // The path itself may have such a word in it.
+    let is_path = any(&text, WRONG_PATH);
+    (!is_path && any(&text, &["model", "deployment", "engine"])).then_some(Class::ModelNotFound)
 }
 
 /// Narrows a 429.
@@ -104,6 +106,17 @@ const QUOTA: &[&str] = &[
 /// Limits that a call cannot wait for.
 const LONG_LIMIT: &[&str] =
     &["per-day", "per day", "daily limit", "daily quota", "weekly usage limit", "per month", "monthly limit"];
+
+/// It is the path that is missing.
+const WRONG_PATH: &[&str] = &[
+    "unknown request url",
+    "invalid url",
+    "no route",
+    "route not found",
+    "path not found",
+    "cannot get /",
+    "cannot post /",
+];
 
 const OVERLOADED: &[&str] = &[
     "overloaded",

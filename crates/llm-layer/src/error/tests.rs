@@ -307,3 +307,30 @@ fn an_error_body_in_another_encoding_or_behind_a_mark_says_what_it_says() {
         }
     }
 }
+
+#[test]
+fn a_path_that_is_missing_is_no_missing_model_though_there_is_such_a_word_in_it() {
+    for message in [
+        "Unknown request URL: POST /v1/modelz. Please check the URL for typos",
+        "Invalid URL (POST /v1/engines/x)",
+        "Cannot POST /v1/deployments",
+    ] {
+        assert_eq!(
+            class(404, &format!(r#"{{"error":{{"message":"{message}"}}}}"#)),
+            Class::Invalid,
+            "{message}"
+        );
+    }
+    assert_eq!(class(404, r#"{"error":{"message":"models/x is not found"}}"#), Class::ModelNotFound);
+}
+
+#[test]
+fn a_job_that_is_told_with_an_error_of_its_own_is_told_well() {
+    let told = |body: &str| {
+        let offered = Offered::of_body(br#"{"input":{}}"#);
+        let facts = Provider::Auto.judge(StatusCode::OK, &HeaderMap::new(), body.as_bytes(), &offered);
+        facts.verdict.unwrap().class()
+    };
+    assert_eq!(told(r#"{"id":"p1","status":"failed","error":"disk full"}"#), Class::Success);
+    assert_eq!(told(r#"{"error":"disk full"}"#), Class::Transient);
+}
