@@ -245,6 +245,29 @@ fn every_choice_must_come_to_its_end() {
 }
 
 #[test]
+fn of_several_choices_one_that_was_cut_is_seen_behind_the_terminator_too() {
+    let chunk = |index: u8, finish: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":{finish}}}]}}\n\n"
+        )
+    };
+    let done = "data: [DONE]\n\n";
+    for (first, second, wanted) in [
+        ("\"stop\"", "null", "soft.truncated"),
+        ("null", "\"stop\"", "soft.truncated"),
+        ("\"stop\"", "\"stop\"", "success"),
+        // A server that never gives one.
+        ("null", "null", "success"),
+    ] {
+        let body = [&chunk(0, first), &chunk(1, second), done].concat();
+        for pieces in cuts(body.as_bytes()) {
+            let told = read(&Request::new(CHAT), pieces);
+            assert_eq!((told.class().as_str(), told.end.is_ok()), (wanted, true), "{body}");
+        }
+    }
+}
+
+#[test]
 fn the_last_event_may_lack_its_blank_line_but_not_its_end() {
     // V-C8
     let whole = format!("data: {}\n\ndata: {}\n\ndata: [DONE]", text("a"), finish("stop"));

@@ -4,7 +4,7 @@
 //! servers leave `[DONE]` out. Usage may come with the finish reason, after it in a chunk without choices, or with every
 //! chunk.
 
-use failsoft_core::{Facts, Fault, Verdict};
+use failsoft_core::{Facts, Fault, Finding, Hint, SoftKind, Verdict};
 use stream_layer::Seen;
 
 use super::FORM;
@@ -19,6 +19,7 @@ use crate::{
     lens,
     mould::{Adds, Plain, UNREAD, Used},
     usage::{self, Counts},
+    whole::fail,
 };
 
 /// What came of an answer so far.
@@ -184,6 +185,11 @@ impl Stream {
             if self.draft.has_others() { chat::no_choices(&mut facts) } else { chat::no_choice(&mut facts) }
         } else if ended == Ended::Body && self.draft.is_open() {
             return Err(cut_short(attempt, "the stream ended without a finish reason"));
+        } else if let Some(index) = self.draft.cut_choice() {
+            let message = "another choice gave its finish reason, and this one did not";
+            let finding =
+                Finding::new(SoftKind::Truncated, "no_finish_reason", message).at(FORM.choice(index));
+            fail(&mut facts, Verdict::soft(SoftKind::Truncated).with_hint(Hint::Same), finding);
         }
         self.draft.conclude(facts, ended, attempt)
     }
