@@ -2,7 +2,9 @@
 //!
 //! Its events are `messageStart`, for each block of content `contentBlockStart`, `contentBlockDelta` and
 //! `contentBlockStop`, then `messageStop` with the reason, and `metadata` with the usage, which is the end. Exceptions come
-//! as messages of their own kind. Which exception an error response is says the header `x-amzn-ErrorType`.
+//! as messages of their own kind. `InvokeModelWithResponseStream` sends a model's own events, each in base64 in a `chunk`. Which exception an error response is says the header `x-amzn-ErrorType`.
+
+mod base64;
 
 use failsoft_core::{Facts, Fault, Finding, Hint, SoftKind, Usage, Verdict};
 use http::HeaderMap;
@@ -270,6 +272,26 @@ fn unrouted(text: &str) -> Option<ErrorBody<'_>> {
     let output = output?;
     let [kind] = lens::fields(output, ["__type"])?;
     kind.map(|_| ErrorBody::of_value(output))
+}
+
+/// The event of a model's own that a `chunk` holds; `None` where it holds none.
+pub(crate) fn chunk(payload: &str) -> Option<String> {
+    let [bytes] = lens::fields(payload, ["bytes"])?;
+    let bytes = base64::decode(&bytes.and_then(lens::string)?)?;
+    Some(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(err) => String::from_utf8_lossy(err.as_bytes()).into_owned(),
+    })
+}
+
+/// What Bedrock itself counted, in the last event of a model's own.
+pub(crate) fn metrics(event: &str) -> Option<Usage> {
+    let [metrics] = lens::fields(event, ["amazon-bedrock-invocationMetrics"])?;
+    let names =
+        ["inputTokenCount", "outputTokenCount", "cacheReadInputTokenCount", "cacheWriteInputTokenCount"];
+    let [input, output, cache_read, cache_write] =
+        lens::fields(metrics?, names)?.map(|raw| raw.and_then(lens::count));
+    Some(Usage { input, output, cache_read, cache_write, reasoning: None })
 }
 
 /// An exception that came as a message of a stream.

@@ -134,6 +134,13 @@ impl Draft {
         is_new
     }
 
+    /// Takes over what a gateway counted, where the dialect itself has not said what was used.
+    pub(crate) fn metered(&mut self, usage: Usage) {
+        if self.usage.is_unknown() {
+            self.used(usage);
+        }
+    }
+
     /// Tells what is new.
     pub(crate) fn tell(&mut self, attempt: &mut Attempt) {
         if !std::mem::take(&mut self.has_news) {
@@ -213,6 +220,12 @@ impl Draft {
     /// Whether a choice did not say why it stopped.
     pub(crate) fn is_open(&self) -> bool {
         self.choices.iter().any(|choice| choice.finish.is_none())
+    }
+
+    /// The first choice that did not say why it stopped, where another did: such a server says it of every one.
+    pub(crate) fn cut_choice(&self) -> Option<u64> {
+        let open = self.choices.iter().filter(|choice| choice.finish.is_none()).map(|choice| choice.index);
+        open.min().filter(|_| self.choices.iter().any(|choice| choice.finish.is_some()))
     }
 
     /// The text of the first choice so far, where all of it was kept.

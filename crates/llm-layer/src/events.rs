@@ -16,7 +16,7 @@ use crate::{
     draft::{Draft, Ended, Source},
     error::{ErrorBody, Top},
     framing::{Framer, Framing, Tail},
-    gemini, ollama, recognise, responses,
+    gemini, lens, ollama, recognise, responses,
 };
 
 /// Reads the events of one answer.
@@ -32,6 +32,8 @@ struct Reader {
     answer: Answer,
     /// Which dialect it is, an event has yet to show.
     is_undecided: bool,
+    /// A model's own events came in Bedrock's chunks.
+    has_chunks: bool,
 }
 
 /// One event: a name, empty where it has none, and data, which is never blank and has no blanks around it.
@@ -110,6 +112,13 @@ impl Answer {
         }
     }
 
+    /// The body ended in the middle of an event. That matters where a finish reason need not be the last.
+    const fn cut(&mut self) {
+        if let Self::Gemini(stream) = self {
+            stream.cut();
+        }
+    }
+
     fn draft(&mut self) -> &mut Draft {
         match self {
             Self::Chat(stream) => stream.draft(),
@@ -126,7 +135,7 @@ impl Events {
     /// Of an answer, text and tool calls are kept up to so many bytes.
     pub(crate) fn new(framing: Framing, provider: Provider, room: usize) -> Self {
         let is_undecided = provider == Provider::Auto;
-        let reader = Reader { answer: Answer::new(provider, room), is_undecided };
+        let reader = Reader { answer: Answer::new(provider, room), is_undecided, has_chunks: false };
         Self { framer: Framer::new(framing), reader }
     }
 
@@ -203,8 +212,10 @@ impl Events {
         match &mut self.framer {
             Framer::Sse(framer, tail) => {
                 // The blank line after it may have been forgotten, or the body was cut in the middle of it.
-                if let Some(event) = framer.finish().filter(|event| is_whole(*event)) {
-                    reader.sse_event(event, attempt, &mut seen);
+                match framer.finish() {
+                    Some(event) if is_whole(event) => reader.sse_event(event, attempt, &mut seen),
+                    Some(event) if event.data().is_some() => reader.answer.cut(),
+                    _ => {}
                 }
                 if let (false, Some(text)) = (seen.is_over(), tail.text()) {
                     seen.fault = error_in(text, attempt).map(|error| attempt.reported(&error));
@@ -215,6 +226,7 @@ impl Events {
                     reader.json(line, attempt, &mut seen);
                 }
             }
+            Framer::Array(framer) if framer.is_cut() => reader.answer.cut(),
             Framer::Array(_) | Framer::Binary(_) => {}
         }
         self.reader.answer.draft().tell(attempt);
@@ -234,7 +246,12 @@ impl Events {
 impl Reader {
     fn event(&mut self, event: Event<'_>, attempt: &mut Attempt, seen: &mut Seen) {
         if self.is_undecided {
-            if let Some(provider) = recognise::of_event(event.data) {
+            // Some models in Bedrock send choices of their own kind, which say otherwise why they stopped.
+            let of_bedrock = matches!(self.answer, Answer::Bedrock(_));
+            let is_chunk = || lens::fields(event.data, ["object"]).is_some_and(|found| found != [None]);
+            let found = recognise::of_event(event.data)
+                .filter(|provider| *provider != Provider::OpenAiCompatible || !of_bedrock || is_chunk());
+            if let Some(provider) = found {
                 self.is_undecided = false;
                 attempt.provider = provider;
                 self.answer = Answer::new(provider, attempt.config.max_body);
@@ -341,6 +358,7 @@ impl Reader {
             }
             // Without a payload it says nothing.
             _ if text.trim().is_empty() => {}
+            _ if event == "chunk" => self.chunk(text.trim(), attempt, seen),
             _ => self.event(Event { name: event, data: text.trim() }, attempt, seen),
         }
     }
@@ -355,6 +373,26 @@ const fn text_of(value: EventStreamValue<'_>) -> Option<&str> {
 fn text(data: &[u8]) -> Cow<'_, str> {
     // The lossy way looks at each byte by itself.
     std::str::from_utf8(data).map_or_else(|_| String::from_utf8_lossy(data), Cow::Borrowed)
+}
+
+impl Reader {
+    /// An event of a model's own in one of Bedrock's messages. Which dialect that is, the first one shows.
+    fn chunk(&mut self, payload: &str, attempt: &mut Attempt, seen: &mut Seen) {
+        let Some(event) = bedrock::chunk(payload) else {
+            let verdict = Verdict::of(Class::Transient).with_hint(Hint::Same);
+            seen.fault = Some(attempt.fault(verdict).with_message("a chunk of the stream holds no event"));
+            return;
+        };
+        if !std::mem::replace(&mut self.has_chunks, true) && attempt.provider == Provider::Bedrock {
+            // Nothing is known of it yet.
+            attempt.provider = Provider::Auto;
+            self.is_undecided = true;
+        }
+        if let Some(usage) = bedrock::metrics(&event) {
+            self.answer.draft().metered(usage);
+        }
+        self.event(Event { name: "", data: event.trim() }, attempt, seen);
+    }
 }
 
 fn is_json(data: &[u8]) -> bool {

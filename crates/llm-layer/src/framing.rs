@@ -24,7 +24,8 @@ impl Framing {
             Self::Sse => true,
             Self::Lines => provider == Provider::Ollama,
             Self::Array => provider == Provider::Gemini,
-            Self::Binary => provider == Provider::Bedrock,
+            // Anthropic's events come in chunks of it from `InvokeModelWithResponseStream`.
+            Self::Binary => matches!(provider, Provider::Bedrock | Provider::Anthropic),
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Stream {
     /// A filter's work, which decides whatever else there is.
     refused: Option<Verdict>,
     is_blocked: bool,
+    /// The body ended in the middle of an event.
+    is_cut: bool,
 }
 
 impl Stream {
@@ -63,11 +65,17 @@ impl Stream {
             open: None,
             refused: None,
             is_blocked: false,
+            is_cut: false,
         }
     }
 
     pub(crate) fn draft(&mut self) -> &mut Draft {
         &mut self.draft
+    }
+
+    /// The body ended in the middle of something: a finish reason that came before that was not the last one.
+    pub(crate) const fn cut(&mut self) {
+        self.is_cut = true;
     }
 
     pub(crate) fn event(&mut self, event: Event<'_>, attempt: &mut Attempt, seen: &mut Seen) {
@@ -194,7 +202,7 @@ impl Stream {
             return self.draft.conclude(facts, ended, attempt);
         }
         // A closed array is no end where no reason was given.
-        let is_whole = !self.draft.is_open() && !self.draft.is_blank();
+        let is_whole = !self.is_cut && !self.draft.is_open() && !self.draft.is_blank();
         let ended = if is_whole { Ended::Said } else { Ended::Body };
         self.draft.end(ended, "the stream ended without a finish reason", attempt)
     }

@@ -55,9 +55,9 @@
 //! |---|---|---|
 //! | `OpenAiCompatible` | server-sent events | `[DONE]`, or the body after every choice's finish reason |
 //! | `OpenAiResponses` | server-sent events | `response.completed`, `response.incomplete`: both repeat the whole answer, and that is judged |
-//! | `Anthropic` | server-sent events | `message_stop`; a stream that ends before it was cut, also after its stop reason |
+//! | `Anthropic` | server-sent events; from Bedrock's `InvokeModelWithResponseStream` in chunks of `application/vnd.amazon.eventstream` | `message_stop`; a stream that ends before it was cut, also after its stop reason |
 //! | `Gemini` | server-sent events; one JSON array | `]`, or the body after every candidate's finish reason, of which old versions of the API send one with every chunk |
-//! | `Bedrock` | `application/vnd.amazon.eventstream` | `metadata` after `messageStop`, or the body after that |
+//! | `Bedrock` | `application/vnd.amazon.eventstream`; in chunks, a model's own events are read where their dialect is known | `metadata` after `messageStop`, or the body after that |
 //! | `Ollama` | lines of JSON, by default | `"done": true` |
 //!
 //! What those say of failures, beside error bodies and finish reasons:

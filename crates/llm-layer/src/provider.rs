@@ -42,7 +42,8 @@ pub enum Provider {
     /// Google's `generateContent`, and `streamGenerateContent` as server-sent events and as one JSON array, of the Gemini
     /// API and of Vertex AI.
     Gemini,
-    /// AWS Bedrock's `Converse` and `ConverseStream`.
+    /// AWS Bedrock's `Converse` and `ConverseStream`; of `InvokeModelWithResponseStream`, the events of models that speak a
+    /// dialect that is known here.
     Bedrock,
     /// Ollama's own `/api/chat` and `/api/generate`. Its `/v1` is OpenAI-compatible.
     Ollama,

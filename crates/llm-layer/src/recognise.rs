@@ -51,9 +51,10 @@ impl Endpoint {
         if below("/converse-stream") == Some("") {
             return Self::streaming(Provider::Bedrock, true);
         }
-        // A model's own format, in chunks of it: failures are told in the way of all of Bedrock's streams.
+        // A model's own events, in chunks: failures are told in the way of all of Bedrock's streams.
         if path.ends_with("/invoke-with-response-stream") {
-            return of(Provider::Bedrock, true);
+            let is_claude = path.contains("anthropic");
+            return Self::streaming(if is_claude { Provider::Anthropic } else { Provider::Bedrock }, true);
         }
         if below("/api/chat") == Some("") || below("/api/generate") == Some("") {
             return of(Provider::Ollama, false);
@@ -193,7 +194,8 @@ mod tests {
             ("/v1beta/openai/chat/completions", Some(Provider::OpenAiCompatible), false),
             ("/model/eu.amazon.nova-pro-v1:0/converse", Some(Provider::Bedrock), false),
             ("/model/eu.amazon.nova-pro-v1%3A0/converse-stream", Some(Provider::Bedrock), false),
-            ("/model/amazon.titan/invoke-with-response-stream", Some(Provider::Bedrock), true),
+            ("/model/amazon.titan/invoke-with-response-stream", Some(Provider::Bedrock), false),
+            ("/model/eu.anthropic.claude/invoke-with-response-stream", Some(Provider::Anthropic), false),
             ("/api/chat", Some(Provider::Ollama), false),
             ("/ollama/api/generate/", Some(Provider::Ollama), false),
             ("/api/embed", None, false),

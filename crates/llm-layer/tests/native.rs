@@ -10,6 +10,7 @@ use common::{
     native::{ARRAY, Ask, BINARY, LINES, SSE, converse, gemini},
 };
 use failsoft_core::{Class, Finding, Finish, Hint, Verdict};
+use llm_layer::Provider;
 use stream_layer::Decoder as _;
 
 const HALF: &str = r#"{"candidates":[{"content":{"parts":[{"text":"Halb-"}],"role":"model"}}],"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":1}}"#;
@@ -26,6 +27,20 @@ fn both_forms_of_a_gemini_stream_are_put_together_and_cumulative_usage_counts_on
         assert_eq!((facts.text.as_deref(), facts.finish), (Some("Halb-öffnen"), Some(Finish::Stop)));
         assert_eq!((facts.usage.output, facts.usage.reasoning, facts.usage.total()), (Some(3), Some(20), 32));
     }
+}
+
+#[test]
+fn a_gemini_stream_that_ends_in_the_middle_of_a_chunk_is_truncated() {
+    // An old version of the API gives a finish reason with every chunk.
+    let early = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}"#;
+    for (ask, body) in
+        [(SSE, format!("data: {early}\n\ndata: {{\"candid")), (ARRAY, format!("[{early},\n{{\"candid"))]
+    {
+        let told = ask.read(body.as_bytes());
+        assert_eq!(told.said(), ("soft.truncated", Hint::Same), "{body}");
+    }
+    let whole = SSE.read(format!("data: {early}\n\n: a comment").as_bytes());
+    assert_eq!(whole.class(), Class::Success);
 }
 
 #[test]
@@ -474,4 +489,96 @@ fn a_model_that_was_only_loaded_is_no_empty_answer() {
         );
         assert_eq!(told.verdict(), Verdict::SUCCESS);
     }
+}
+
+const CLAUDE: Ask = Ask {
+    provider: Provider::Auto,
+    path: "/model/eu.anthropic.claude/invoke-with-response-stream",
+    body: r#"{"anthropic_version":"bedrock-2023-05-31","messages":[],"max_tokens":9}"#,
+    kind: "application/vnd.amazon.eventstream",
+};
+
+fn chunks(events: &[&str]) -> Vec<u8> {
+    events.iter().flat_map(|event| common::aws::chunk(event)).collect()
+}
+
+#[test]
+fn anthropics_events_in_chunks_of_bedrock_are_read_as_what_they_are() {
+    let events = [
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Grü"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ezi"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":4}}"#,
+        r#"{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":99,"outputTokenCount":99}}"#,
+    ];
+    // Where the path does not say whose model it is, its first event does.
+    for ask in [
+        CLAUDE,
+        Ask { provider: Provider::Bedrock, path: "/proxy", ..CLAUDE },
+        Ask { path: "/proxy", ..CLAUDE },
+    ] {
+        let told = ask.read(&chunks(&events));
+        assert_eq!((told.end.unwrap(), told.content), (Some(Verdict::SUCCESS), true), "{}", ask.path);
+        assert_eq!((told.facts.text.as_deref(), told.facts.finish), (Some("Grüezi"), Some(Finish::Stop)));
+        assert_eq!((told.facts.usage.input, told.facts.usage.output), (Some(9), Some(4)));
+        for cut in 1..events.len() {
+            let told = ask.read(&chunks(&events[..cut]));
+            assert_eq!(told.said(), ("soft.truncated", Hint::Same), "{cut}");
+        }
+        let truncated = events.map(|event| event.replace("end_turn", "max_tokens"));
+        let told = ask.read(&chunks(&truncated.each_ref().map(String::as_str)));
+        assert_eq!(told.said(), ("soft.truncated", Hint::Modify));
+    }
+}
+
+#[test]
+fn failures_in_chunks_of_bedrock_have_their_class() {
+    let start = common::aws::chunk(r#"{"type":"message_start","message":{}}"#);
+    for (body, class) in [
+        (exception("throttlingException", "slow down"), "rate_limited"),
+        (common::aws::chunk(r#"{"type":"error","error":{"type":"overloaded_error"}}"#), "overloaded"),
+        (event("chunk", r#"{"bytes":"?"}"#), "transient"),
+        (event("chunk", "{}"), "transient"),
+        (common::aws::chunk("no json"), "transient"),
+    ] {
+        for ask in [CLAUDE, Ask { provider: Provider::Bedrock, ..CLAUDE }] {
+            assert_eq!(ask.read(&body).class().as_str(), class);
+            assert_eq!(ask.read(&[&start[..], &body].concat()).class().as_str(), class);
+        }
+    }
+}
+
+#[test]
+fn events_of_models_that_nobody_knows_pass_in_their_chunks_and_are_billed_as_bedrock_counts() {
+    for (body, events) in [
+        (
+            r#"{"inputText":"?"}"#,
+            [r#"{"outputText":"a"}"#, r#"{"outputText":"b","completionReason":"FINISH"}"#],
+        ),
+        (r#"{"prompt":"?"}"#, [r#"{"generation":"a"}"#, r#"{"generation":"","stop_reason":"stop"}"#]),
+        (
+            r#"{"messages":[]}"#,
+            [r#"{"choices":[{"message":{"content":"a"}}]}"#, r#"{"choices":[{"stop_reason":"stop"}]}"#],
+        ),
+        (r#"{"messages":[]}"#, [r#"{"event_type":"text-generation","text":"a"}"#, r#"{"is_finished":true}"#]),
+    ] {
+        let ask = Ask { path: "/model/m/invoke-with-response-stream", body, ..CLAUDE };
+        let last =
+            r#"{"done":1,"amazon-bedrock-invocationMetrics":{"inputTokenCount":9,"outputTokenCount":3}}"#;
+        let told = ask.read(&chunks(&[events[0], events[1], last]));
+        assert_eq!((told.class(), told.content), (Class::Success, true), "{events:?} {:?}", told.end);
+        assert_eq!((told.facts.usage.input, told.facts.usage.output), (Some(9), Some(3)), "{events:?}");
+    }
+    let nova = [
+        r#"{"messageStart":{"role":"assistant"}}"#,
+        r#"{"contentBlockDelta":{"delta":{"text":"a"},"contentBlockIndex":0}}"#,
+        r#"{"messageStop":{"stopReason":"end_turn"}}"#,
+        r#"{"metadata":{"usage":{"inputTokens":9,"outputTokens":3}}}"#,
+    ];
+    let ask = Ask { path: "/model/m/invoke-with-response-stream", body: r#"{"messages":[]}"#, ..CLAUDE };
+    let told = ask.read(&chunks(&nova));
+    assert_eq!((told.class(), told.facts.text.as_deref()), (Class::Success, Some("a")));
+    assert_eq!(ask.read(&chunks(&nova[..2])).said(), ("soft.truncated", Hint::Same));
 }

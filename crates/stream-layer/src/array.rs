@@ -77,6 +77,12 @@ impl ArrayFramer {
         self.place == Place::After
     }
 
+    /// Whether an element has begun and is not whole: a stream that ends here was cut.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        matches!(self.place, Place::Inside(_))
+    }
+
     fn make_room(&mut self) {
         if std::mem::take(&mut self.given) {
             self.element.clear();

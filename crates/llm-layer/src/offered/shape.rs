@@ -16,14 +16,16 @@ pub(super) struct Shape<'a> {
     stream: Option<bool>,
     json: bool,
     max_tokens: Option<u64>,
+    /// One of Anthropic's models at Amazon or Google, where the version stands in the body.
+    is_hosted: bool,
 }
 
 /// Reads a body; `None` when it is no object.
 pub(super) fn read(text: &str) -> Option<Shape<'_>> {
     let [messages, contents, input, prompt, stream] =
         lens::fields(text, ["messages", "contents", "input", "prompt", "stream"])?;
-    let [tools, functions, tool_config] =
-        lens::fields(text, ["tools", "functions", "toolConfig"]).unwrap_or_default();
+    let [tools, functions, tool_config, version] =
+        lens::fields(text, ["tools", "functions", "toolConfig", "anthropic_version"]).unwrap_or_default();
     let [bedrock_tools] = inside(tool_config, ["tools"]);
     Some(Shape {
         messages: messages.is_some(),
@@ -35,6 +37,7 @@ pub(super) fn read(text: &str) -> Option<Shape<'_>> {
         stream: stream.map(|raw| raw == "true"),
         json: asks_for_json(text),
         max_tokens: max_tokens(text),
+        is_hosted: version.is_some(),
     })
 }
 
@@ -47,6 +50,7 @@ impl Shape<'_> {
             stream: endpoint.streams.or(self.stream).or(match provider {
                 // Here the path says it, not the body.
                 Provider::Gemini | Provider::Bedrock => None,
+                Provider::Anthropic if self.is_hosted => None,
                 // Ollama streams unless it is told not to.
                 _ => Some(provider == Provider::Ollama && chat == Some(true)),
             }),

@@ -46,3 +46,20 @@ pub(crate) fn exception(name: &str, text: &str) -> Vec<u8> {
 pub(crate) fn unmodelled(code: &str, text: &str) -> Vec<u8> {
     message(&[(":error-code", code), (":error-message", text), (":message-type", "error")], "")
 }
+
+/// A model's own event in a `chunk`, as `InvokeModelWithResponseStream` sends it.
+pub(crate) fn chunk(inner: &str) -> Vec<u8> {
+    event("chunk", &format!(r#"{{"bytes":"{}","p":"abcdef"}}"#, base64(inner.as_bytes())))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = (0..3).fold(0, |bits, at| bits << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+        let digits = [18, 12, 6, 0].map(|shift| char::from(DIGITS[bits >> shift & 63]));
+        text.extend(&digits[..=three.len()]);
+        text.extend(std::iter::repeat_n('=', 3 - three.len()));
+    }
+    text
+}
