@@ -55,10 +55,10 @@ use crate::{
 /// | the answer is | hint |
 /// |---|---|
 /// | cut at the limit of tokens, whatever else is wrong with it | `Modify` |
-/// | empty, far too short, or a malformed tool call | `Same` |
+/// | empty, or far too short | `Same` |
 /// | a raw body that breaks off, where JSON was asked for; an error message in an answer's place | `Same` |
 /// | nothing but reasoning | `Modify` |
-/// | anything else: malformed, a missing field, against a schema, an unknown or leaked tool call, a custom finding | `Modify` |
+/// | anything else: malformed, a missing field, against a schema, a malformed, unknown or leaked tool call, a custom finding | `Modify` |
 /// | a refusal, or stopped by a filter ([`Class::Refused`]) | `Fallback` |
 /// | nothing, from a tool that was to change something; a judge that failed | `Never` |
 /// | an HTML page where a raw body should be JSON ([`Class::Transient`]) | `Same` |
@@ -232,7 +232,7 @@ impl Validator {
         }
         let cut_body = answer.is_body() && leading.code() == json::FlawKind::Truncated.code();
         match kind {
-            SoftKind::Empty | SoftKind::Truncated | SoftKind::ToolCall => Hint::Same,
+            SoftKind::Empty | SoftKind::Truncated => Hint::Same,
             _ if cut_body => Hint::Same,
             _ => Hint::Modify,
         }

@@ -181,7 +181,7 @@ fn the_hint_says_whether_the_same_request_may_help() {
     let long = "word ".repeat(90);
     assert_eq!(judge(Answer::new("")), (soft(SoftKind::Empty), Hint::Same));
     assert_eq!(judge(Answer::new("And so")), (soft(SoftKind::Truncated), Hint::Same));
-    assert_eq!(judge(calls("t", "{\"a\":")), (soft(SoftKind::ToolCall), Hint::Same));
+    assert_eq!(judge(calls("t", "{\"a\":")), (soft(SoftKind::ToolCall), Hint::Modify));
     assert_eq!(judge(calls("u", "{}")), (soft(SoftKind::UnknownTool), Hint::Modify));
     assert_eq!(judge(Answer::new("<think>a</think>")), (soft(SoftKind::Empty), Hint::Modify));
     // The limit of tokens was reached: the same again is cut again, whatever it looks like.

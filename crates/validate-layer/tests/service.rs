@@ -384,7 +384,7 @@ async fn tool_calls_that_a_reader_found_are_checked() {
     let builder = || ValidateLayer::builder().json_object();
     through(builder(), answer("{}", false)).await.unwrap();
     let err = through(builder(), answer("{\"path\": \"/", false)).await.unwrap_err();
-    assert_eq!(soft(&err), (SoftKind::ToolCall, Hint::Same));
+    assert_eq!(soft(&err), (SoftKind::ToolCall, Hint::Modify));
     let err = through(builder().tools(["read_file"]), answer("{}", true)).await.unwrap_err();
     assert_eq!(soft(&err), (SoftKind::UnknownTool, Hint::Modify));
     // Empty arguments: the reader of the request knows whether the tool takes any.
