@@ -225,7 +225,9 @@ impl Draft {
     /// The first choice that did not say why it stopped, where another did: such a server says it of every one.
     pub(crate) fn cut_choice(&self) -> Option<u64> {
         let open = self.choices.iter().filter(|choice| choice.finish.is_none()).map(|choice| choice.index);
-        open.min().filter(|_| self.choices.iter().any(|choice| choice.finish.is_some()))
+        let is_told = self.choices.iter().any(|choice| choice.finish.is_some());
+        // Where not all of them were kept, a reason may be one of those that were not.
+        open.min().filter(|_| is_told && !self.room.is_full())
     }
 
     /// The text of the first choice so far, where all of it was kept.
