@@ -120,6 +120,10 @@
 //! | `response_format` asked for JSON, and it is none | soft: malformed | changed |
 //! | a finish reason that nobody knows | soft: low confidence | yes |
 //!
+//! A wrong call that is there to be shown to the model is asked for changed, with what is wrong with it: the same request
+//! mostly gets the same call. One that the provider kept back (Groq's `tool_use_failed`, Gemini's
+//! `MALFORMED_FUNCTION_CALL`) leaves nothing to show, and is asked for again as it was.
+//!
 //! Of several choices, the first that is wrong decides; text and tool calls are the first choice's.
 //!
 //! A whole response whose body breaks off while it is held becomes an error: the client's own, unwrapped, where

@@ -388,6 +388,19 @@ async fn an_error_of_the_inner_service_passes_unwrapped() {
     let target = service_fn(async |_: Request<String>| Err::<Response<Full<Bytes>>, _>(std::fmt::Error));
     let err = layer().layer(target).oneshot(Request::new(String::new())).await.map(drop).unwrap_err();
     assert!(err.is::<std::fmt::Error>());
+    // G21: an error that nobody knows is not called the target's failure, and not repeated.
+    assert_eq!(
+        (Verdict::of_error(&*err).class(), Verdict::of_error(&*err).hint()),
+        (Class::Unknown, Hint::Never)
+    );
+    // G23: a denial of ours, from a layer further inside, stays one.
+    let denied = Class::Denied(failsoft_core::Denier::Budget);
+    let target = service_fn(async |_: Request<String>| {
+        Err::<Response<Full<Bytes>>, _>(Fault::new(denied, "budget-layer"))
+    });
+    let err = layer().layer(target).oneshot(Request::new(String::new())).await.map(drop).unwrap_err();
+    assert!(err.is::<Fault>());
+    assert_eq!((Verdict::of_error(&*err).class(), Verdict::of_error(&*err).hint()), (denied, Hint::Never));
 }
 
 /// Panics when it is called without being ready, and counts what runs.

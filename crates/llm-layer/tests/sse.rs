@@ -133,6 +133,7 @@ fn an_error_means_the_same_as_a_failed_response_in_a_success_and_in_a_stream() {
 
 #[test]
 fn a_keepalive_a_role_and_a_chunk_without_choices_are_no_content() {
+    // V-C6: choices are never indexed, also where there is none.
     for event in [ROLE, r#"{"choices":[]}"#, r#"{"choices":[],"prompt_filter_results":[{}]}"#, "null"] {
         let (mut decoder, _) = decoder(&Request::new(CHAT));
         let seen =

@@ -144,6 +144,7 @@ async fn a_body_that_nobody_polls_does_not_time_out_and_what_came_meanwhile_is_r
 
 #[tokio::test(start_paused = true)]
 async fn the_callers_deadline_ends_the_wait_and_is_the_callers_fault() {
+    // G70: what is left of the whole call bounds each attempt.
     let start = Instant::now();
     let upstream = Upstream::new([send(PING), Do::Hang]);
     let call_ = Call::options().timeout(SECOND * 3).begin();
