@@ -47,7 +47,7 @@ impl Shape<'_> {
         Offered {
             chat,
             tools: self.tools(provider),
-            stream: endpoint.streams.or(self.stream).or(match provider {
+            stream: endpoint.streams.or(self.stream).or_else(|| match provider {
                 // Here the path says it, not the body.
                 Provider::Gemini | Provider::Bedrock => None,
                 Provider::Anthropic if self.is_hosted => None,
