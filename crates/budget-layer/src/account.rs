@@ -1,13 +1,15 @@
 //! One budget's state: what is committed in its window, what was spent on what, who is paused. Pure: no lock, no clock; what
 //! happened is returned, to be told when nothing is locked.
 
+pub(crate) mod queue;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, task::Waker, time::Duration};
 
 use tokio::time::Instant;
 
+use self::queue::{Queue, Turn};
 use crate::{
     Outcome, Spend, Unit, Window,
     window::{Clocks, Now, Ring},
@@ -83,6 +85,8 @@ pub(crate) struct Account {
     /// Somebody set the limit or restored the state: forgetting it would undo that.
     adjusted: bool,
     spend: Spend,
+    /// Those that wait for their turn.
+    pub(crate) queue: Queue,
 }
 
 /// What a call wants.
@@ -93,6 +97,8 @@ pub(crate) struct Ask {
     pub(crate) passes_soft: bool,
     /// It is no further attempt of a call that was admitted.
     pub(crate) is_first: bool,
+    /// Nobody passes who came earlier and waits.
+    pub(crate) turn: Turn,
 }
 
 /// What a call has of one budget: it begins with nothing.
@@ -114,6 +120,8 @@ pub(crate) struct Denied {
     pub(crate) left: u64,
     /// In how long there may be enough, if time alone brings it.
     pub(crate) renews_in: Option<Duration>,
+    /// The caller has taken a place among those that wait.
+    pub(crate) waits: bool,
 }
 
 /// Why a call is denied.
@@ -127,6 +135,19 @@ pub(crate) enum Why {
     TooLarge,
     /// Too much was spent in a short time.
     Paused,
+    /// Others wait for the same.
+    NotYetItsTurn,
+}
+
+impl Denied {
+    /// Whether there may be enough in a while, for whoever waits.
+    pub(crate) fn passes(&self, rules: &Rules) -> bool {
+        match self.why {
+            Why::NotYetItsTurn => true,
+            Why::Hard => self.renews_in.is_some() || (rules.unit == Unit::Concurrent && self.limit > 0),
+            Why::Soft | Why::TooLarge | Why::Paused => false,
+        }
+    }
 }
 
 /// What is worth telling.
@@ -161,6 +182,7 @@ impl Account {
             paused_until: None,
             adjusted: false,
             spend: Spend::default(),
+            queue: Queue::default(),
         };
         account.limit_to(rules.limit, rules);
         account
@@ -188,7 +210,11 @@ impl Account {
         let hard = if ask.is_final { self.limit } else { self.hard };
         let is_open = ask.passes_soft || ask.is_final || committed < self.soft;
         let fits = committed.checked_add(amount).is_some_and(|next| next <= hard);
-        let plain = is_open && fits && rules.per_call.is_none() && self.paused_until.is_none();
+        let plain = is_open
+            && fits
+            && rules.per_call.is_none()
+            && self.paused_until.is_none()
+            && !self.queue.comes_before(ask.turn);
         if plain { Ok(()) } else { self.examine(rules, share, amount, ask, now) }
     }
 
@@ -197,10 +223,16 @@ impl Account {
         let committed = self.ring.committed();
         let hard = if ask.is_final { self.limit } else { self.hard };
         let left = hard.saturating_sub(committed);
-        let denied = |why, renews_in| Denied { why, limit: self.limit, left, renews_in };
+        let denied = |why, renews_in| Denied { why, limit: self.limit, left, renews_in, waits: false };
         let of_call = amount.saturating_add(share.reserved).saturating_add(share.gone);
         if let Some(most) = rules.per_call.filter(|most| of_call > *most) {
-            return Err(Denied { why: Why::TooLarge, limit: most, left: most, renews_in: None });
+            return Err(Denied {
+                why: Why::TooLarge,
+                limit: most,
+                left: most,
+                renews_in: None,
+                waits: false,
+            });
         }
         if let Some(left) = self.paused_for(now).filter(|_| !ask.is_final) {
             return Err(denied(Why::Paused, Some(left)));
@@ -209,7 +241,11 @@ impl Account {
             let renews_in = self.soft.checked_sub(1).and_then(|below| self.ring.falls_to(below, now));
             return Err(denied(Why::Soft, renews_in));
         }
-        if committed.checked_add(amount).is_some_and(|next| next <= hard) {
+        let fits = committed.checked_add(amount).is_some_and(|next| next <= hard);
+        if self.queue.comes_before(ask.turn) {
+            return Err(denied(Why::NotYetItsTurn, None));
+        }
+        if fits {
             return Ok(());
         }
         let renews_in = hard.checked_sub(amount).and_then(|most| self.ring.falls_to(most, now));
@@ -321,6 +357,12 @@ impl Account {
         (!left.is_zero()).then_some(left)
     }
 
+    /// Whoever waits first, to be woken when something has come free.
+    #[inline]
+    pub(crate) fn first_in_line(&self) -> Option<Waker> {
+        self.queue.first()
+    }
+
     pub(crate) const fn limit(&self) -> u64 {
         self.limit
     }
@@ -353,7 +395,11 @@ impl Account {
     /// Whether it may be forgotten: nothing of it would be missed.
     pub(crate) fn may_go(&self, rules: &Rules) -> bool {
         let spent = rules.window.is_lifetime() && self.spend.spent() > 0;
-        self.committed() == 0 && !spent && !self.adjusted && self.paused_until.is_none()
+        self.committed() == 0
+            && !spent
+            && !self.adjusted
+            && self.paused_until.is_none()
+            && self.queue.is_empty()
     }
 
     #[inline]

@@ -21,6 +21,7 @@ mod loom;
 use std::{
     fmt,
     sync::{Arc, PoisonError},
+    task::Waker,
     time::Duration,
 };
 
@@ -33,7 +34,7 @@ use failsoft_core::Evict;
 
 use crate::{
     Spend, Unit,
-    account::{Account, Ask, Crossed, Denied, Rules, Share},
+    account::{Account, Ask, Crossed, Denied, Rules, Share, queue::Turn},
     window::Now,
 };
 
@@ -102,6 +103,15 @@ impl Budget {
         look(&mut account, self.rules(), now)
     }
 
+    /// Changes something for which somebody may have waited.
+    fn change(&self, change: impl FnOnce(&mut Account, &Rules)) {
+        let next = self.look(|account, rules, _| {
+            change(account, rules);
+            account.first_in_line()
+        });
+        next.into_iter().for_each(Waker::wake);
+    }
+
     /// What it counts.
     #[must_use]
     pub fn unit(&self) -> Unit {
@@ -116,7 +126,7 @@ impl Budget {
 
     /// Sets the limit, from the next call on. Below what is already spent it denies every call.
     pub fn set_limit(&self, limit: u64) {
-        self.look(|account, rules, _| account.set_limit(rules, limit));
+        self.change(|account, rules| account.set_limit(rules, limit));
     }
 
     /// What is spent: the usage of all calls that have ended, estimated where a call did not tell.
@@ -163,9 +173,15 @@ impl Budget {
         self.look(|account, _, now| account.paused_for(now))
     }
 
+    /// How many calls wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().queue.len()
+    }
+
     /// Ends a pause.
     pub fn resume(&self) {
-        self.lock().resume();
+        self.change(|account, _| account.resume());
     }
 
     /// What was spent on what, since the beginning.
@@ -186,7 +202,7 @@ impl Budget {
 
     /// Sets the limit and what is spent. Calls in flight keep what they reserved, and their usage is added.
     pub fn restore(&self, state: &Snapshot) {
-        self.look(|account, rules, _| {
+        self.change(|account, rules| {
             account.set_limit(rules, state.limit);
             account.restore(rules, state.spent);
         });
@@ -223,6 +239,14 @@ pub(crate) struct Part {
 impl Part {
     pub(crate) fn new(budget: Budget, each: u64) -> Self {
         Self { budget, each, share: Share::default(), crossed: Crossed::default() }
+    }
+
+    fn release(&mut self, amount: u64) {
+        let mut account = self.budget.lock();
+        account.release(&mut self.share, amount);
+        let next = account.first_in_line();
+        drop(account);
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// What one more attempt of the same call may cost.
@@ -279,11 +303,34 @@ impl Parts {
 
     /// Reserves what one attempt may cost in every budget, or in none: then it says which refused, and why. All are locked
     /// meanwhile, always in the same order, so nobody sees half of it.
+    #[inline]
     pub(crate) fn reserve(&mut self, ask: Ask, now: Now) -> Result<(), (Budget, Denied)> {
+        self.reserve_or_wait(ask, now, None)
+    }
+
+    /// The same; a caller for whom there may be enough in a while takes a place among those that wait for the budget that refuses,
+    /// and is woken when it may be its turn.
+    pub(crate) fn reserve_or_wait(
+        &mut self,
+        ask: Ask,
+        now: Now,
+        wait: Option<Place<'_>>,
+    ) -> Result<(), (Budget, Denied)> {
         if self.more.is_empty() {
-            reserve_in::<3>(self.few.iter_mut().flatten(), ask, now)
+            reserve_in::<3>(self.few.iter_mut().flatten(), ask, now, wait)
         } else {
-            reserve_in::<MAX_PARTS>(self.iter_mut(), ask, now)
+            reserve_in::<MAX_PARTS>(self.iter_mut(), ask, now, wait)
+        }
+    }
+
+    /// Gives up all places in the lines; whoever is first now may have its turn.
+    pub(crate) fn leave(&self, turn: Turn) {
+        for part in self.iter() {
+            let mut account = part.budget.lock();
+            account.queue.leave(turn);
+            let next = account.first_in_line();
+            drop(account);
+            next.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -291,16 +338,24 @@ impl Parts {
     pub(crate) fn release(&mut self) {
         for part in self.iter_mut() {
             let again = part.again();
-            part.budget.lock().release(&mut part.share, again);
+            part.release(again);
         }
     }
 
     /// Gives everything back, as if the call had never been.
     pub(crate) fn release_all(&mut self) {
         for part in self.iter_mut() {
-            part.budget.lock().release(&mut part.share, u64::MAX);
+            part.release(u64::MAX);
         }
     }
+}
+
+/// A place in a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) waker: &'a Waker,
+    /// So many may wait for one budget.
+    pub(crate) most: usize,
 }
 
 /// A part while all are looked at together.
@@ -322,6 +377,7 @@ fn reserve_in<'a, const N: usize>(
     parts: impl Iterator<Item = &'a mut Part>,
     ask: Ask,
     now: Now,
+    wait: Option<Place<'_>>,
 ) -> Result<(), (Budget, Denied)> {
     let mut held = [const { None::<Held<'a>> }; N];
     for (place, part) in held.iter_mut().zip(parts) {
@@ -349,10 +405,10 @@ fn reserve_in<'a, const N: usize>(
         if let Some(account) = account {
             account.advance(budget.rules(), now);
             if let Err(denied) = account.check(budget.rules(), share, *amount, ask, now) {
-                if ask.is_first {
-                    account.count_denied();
-                }
-                return Err((budget.clone(), denied));
+                let passes = denied.passes(budget.rules());
+                let waits =
+                    wait.is_some_and(|place| passes && account.queue.wait(ask.turn, place.waker, place.most));
+                return Err((budget.clone(), Denied { waits, ..denied }));
             }
         }
     }

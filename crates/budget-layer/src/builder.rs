@@ -59,7 +59,14 @@ pub(crate) struct Options {
     pub(crate) unpriced: Option<Price>,
     /// How long a call may take that says nothing of it, in milliseconds.
     pub(crate) time: u64,
+    /// How long a call may wait for its turn.
+    pub(crate) wait: Option<Duration>,
+    /// How many may wait for one budget.
+    pub(crate) max_waiting: usize,
 }
+
+/// So many wait for one budget, unless it is told otherwise.
+const MAX_WAITING: usize = 1_000;
 
 /// How long a call may take that says nothing of it: what most calls of models stay below.
 const TIME: Duration = Duration::from_secs(30);
@@ -69,7 +76,14 @@ impl BudgetBuilder {
         Self {
             first: Terms::of(Unit::Tokens),
             more: Vec::new(),
-            options: Options { cut_in_full: false, free_routes: false, unpriced: None, time: millis(TIME) },
+            options: Options {
+                cut_in_full: false,
+                free_routes: false,
+                unpriced: None,
+                time: millis(TIME),
+                wait: None,
+                max_waiting: MAX_WAITING,
+            },
             keyed: OneForAll,
             estimator: FromRequest::new(),
             pass_soft: AllPass,
@@ -155,6 +169,20 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// marked final pass then. See [`Budget::resume`](crate::Budget::resume). Default: never.
     pub fn pause_above(mut self, most: u64, within: Duration, pause: Duration) -> Self {
         self.first.pause = Some(Pause { most, within, pause });
+        self
+    }
+
+    /// Lets a call wait for its turn where time, or the end of another call, brings what it needs: over a sliding window or a calendar,
+    /// and for a place among the calls at once. At most so long, never beyond the deadline of its [`Call`](failsoft_core::Call), and not at all where
+    /// it is known that that will not do. First come, first served, but each within its own budgets. Default: it is denied at once.
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.options.wait = Some(most);
+        self
+    }
+
+    /// How many calls may wait for one budget; those that come after are denied. Default 1 000.
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        self.options.max_waiting = calls;
         self
     }
 

@@ -6,6 +6,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
+    task::Waker,
 };
 
 use failsoft_core::{Call, CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     Estimate, Outcome, Unit,
-    account::Ask,
+    account::{Ask, queue::Turn},
     budget::{Part, Parts},
     cost::{Ended, cost},
     estimate::millis,
@@ -173,7 +174,9 @@ impl Bill {
             let mut account = budget.lock();
             account.advance(rules, now);
             *crossed = account.settle(rules, share, used, ended.outcome, cost.unknown, now);
+            let next = account.first_in_line();
             drop(account);
+            next.into_iter().for_each(Waker::wake);
             if cost.unknown {
                 events::unknown_usage(&rules.name, used);
             }
@@ -228,7 +231,7 @@ impl Reservation for Bill {
             return false;
         }
         // The call has passed the soft line already.
-        let ask = Ask { is_final: self.is_final, passes_soft: true, is_first: false };
+        let ask = Ask { is_final: self.is_final, passes_soft: true, is_first: false, turn: Turn::FIRST };
         match state.parts.reserve(ask, now) {
             Ok(()) => {
                 state.granted = state.granted.saturating_add(1);
@@ -289,7 +292,7 @@ mod tests {
         let budget = layer.budget().clone();
         let mut parts = Parts::default();
         parts.push(Part::new(budget.clone(), 100));
-        let ask = Ask { is_final: false, passes_soft: true, is_first: true };
+        let ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
         assert!(parts.reserve(ask, Now::default()).is_ok());
         let bill = Bill::new(Estimate::whole(100), parts, false, false, Clocks::NONE, Now::default());
         (bill, budget)

@@ -30,6 +30,11 @@ impl Ended {
         Self { outcome: verdict.class().into(), turned_down: false }
     }
 
+    /// Before it was sent.
+    pub(crate) fn unsent(verdict: &Verdict) -> Self {
+        Self { outcome: verdict.class().into(), turned_down: true }
+    }
+
     /// Before any body: by the response's head, or by an error.
     pub(crate) fn before_body(verdict: &Verdict, status: Option<u16>) -> Self {
         Self { outcome: verdict.class().into(), turned_down: is_turned_down(verdict, status) }

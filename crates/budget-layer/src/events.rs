@@ -23,6 +23,11 @@ pub(crate) fn denied(budget: &str, denied: &Denied, needed: u64) {
     );
 }
 
+/// A call waits for its turn.
+pub(crate) fn waits(budget: &str) {
+    tracing::debug!(name: "failsoft_budget_waits", target: TARGET, budget, "a call waits for its turn");
+}
+
 /// There is not enough for a call: it goes on to routes that cost nothing.
 pub(crate) fn free_only(budget: &str, denied: &Denied, needed: u64) {
     let reason = Reason::from(denied.why).as_str();

@@ -8,15 +8,16 @@ use std::{
 
 use failsoft_core::{BoxError, Call, Classify, Fault, Step, Watch};
 use pin_project_lite::pin_project;
+use tower_service::Service;
 
-use crate::{Charge, cost::Ended};
+use crate::{Charge, cost::Ended, layer::Admission, line::Line};
 
 pin_project! {
     /// The future of a call through a [`Budgeted`](crate::Budgeted).
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<F, C> {
+    pub struct ResponseFuture<F, C, S, Req> {
         #[pin]
-        state: State<F>,
+        state: State<F, S, Req>,
         classify: C,
         // Last: it settles when the inner future is gone, with all that that one still reports.
         charge: Option<Charge>,
@@ -25,13 +26,24 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjected]
-    enum State<F> {
+    enum State<F, S, Req> {
         Called { #[pin] future: F, call: Call },
         Denied { error: Option<BoxError> },
+        Waiting { waiting: Box<Waiting<S, Req>> },
     }
 }
 
-impl<F, C> ResponseFuture<F, C> {
+/// A call that waits for its turn, and then for the inner service. Boxed: not the way of most calls.
+struct Waiting<S, Req> {
+    /// A clone that nothing is reserved in.
+    inner: S,
+    request: Option<Req>,
+    line: Option<Box<Line>>,
+    /// The scope, once it was its turn.
+    call: Option<Call>,
+}
+
+impl<F, C, S, Req> ResponseFuture<F, C, S, Req> {
     pub(crate) const fn called(future: F, call: Call, classify: C, charge: Charge) -> Self {
         Self { state: State::Called { future, call }, classify, charge: Some(charge) }
     }
@@ -39,34 +51,89 @@ impl<F, C> ResponseFuture<F, C> {
     pub(crate) fn denied(fault: Fault, classify: C) -> Self {
         Self { state: State::Denied { error: Some(fault.into()) }, classify, charge: None }
     }
+
+    pub(crate) fn waiting(line: Box<Line>, inner: S, request: Req, classify: C) -> Self {
+        let waiting = Box::new(Waiting { inner, request: Some(request), line: Some(line), call: None });
+        Self { state: State::Waiting { waiting }, classify, charge: None }
+    }
 }
 
-impl<F, C, Res, E> Future for ResponseFuture<F, C>
+/// How a wait ends.
+enum Waited<F> {
+    Called(F, Call),
+    Failed(BoxError),
+}
+
+impl<S, Req> Waiting<S, Req>
+where
+    S: Service<Req, Error: Into<BoxError>>,
+{
+    fn poll(&mut self, charge: &mut Option<Charge>, cx: &mut Context<'_>) -> Poll<Waited<S::Future>> {
+        if let Some(line) = &mut self.line {
+            match ready!(line.poll(cx)) {
+                Admission::Begun(call, begun) => (self.call, *charge) = (Some(call), Some(begun)),
+                Admission::Denied(fault) => return Poll::Ready(Waited::Failed(fault.into())),
+                // Nobody waits in two lines.
+                Admission::Waits(line) => drop(line),
+            }
+            self.line = None;
+        }
+        let (Some(call), Some(charge)) = (&self.call, charge) else { return Poll::Pending };
+        let inner = &mut self.inner;
+        if let Err(err) = ready!(charge.working(|| call.enter(|| inner.poll_ready(cx)))) {
+            return Poll::Ready(Waited::Failed(err.into()));
+        }
+        let Some(request) = self.request.take() else { return Poll::Pending };
+        let future = charge.working(|| call.enter(|| inner.call(request)));
+        Poll::Ready(Waited::Called(future, call.clone()))
+    }
+}
+
+impl<F, C, S, Req, Res, E> Future for ResponseFuture<F, C, S, Req>
 where
     F: Future<Output = Result<Res, E>>,
     E: Into<BoxError>,
     C: Classify<Res>,
+    S: Service<Req, Response = Res, Error = E, Future = F>,
 {
     type Output = Result<<C::Judge as Watch<Res>>::Out<Charge>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let (future, call) = match this.state.project() {
-            StateProjected::Called { future, call } => (future, call),
-            StateProjected::Denied { error } => {
-                return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+        let mut this = self.project();
+        let result = loop {
+            match this.state.as_mut().project() {
+                StateProjected::Called { future, call } => {
+                    break match this.charge {
+                        Some(charge) => {
+                            ready!(charge.working(|| call.enter(|| future.poll(cx)))).map_err(Into::into)
+                        }
+                        // Polled again after the end: what then happens is the inner future's to say.
+                        None => ready!(future.poll(cx)).map_err(Into::into),
+                    };
+                }
+                StateProjected::Denied { error } => {
+                    return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+                }
+                StateProjected::Waiting { waiting } => {
+                    match ready!(waiting.poll(this.charge, cx)) {
+                        Waited::Called(future, call) => this.state.set(State::Called { future, call }),
+                        Waited::Failed(error) => {
+                            this.state.set(State::Denied { error: None });
+                            if let Some(mut charge) = this.charge.take() {
+                                // The inner service did not become ready: nothing was sent.
+                                charge.end(Ended::unsent(&this.classify.error(&*error)));
+                            }
+                            return Poll::Ready(Err(error));
+                        }
+                    }
+                }
             }
-        };
-        let result = match this.charge {
-            Some(charge) => ready!(charge.working(|| call.enter(|| future.poll(cx)))),
-            // Polled again after the end: what then happens is the inner future's to say.
-            None => ready!(future.poll(cx)),
         };
         let charge = this.charge.take();
         Poll::Ready(match result {
             Ok(response) => Ok(answered(this.classify, response, charge)),
             Err(error) => {
-                let error = error.into();
+                let error: BoxError = error;
                 if let Some(mut charge) = charge {
                     let status = Fault::find(&*error).and_then(|fault| fault.status());
                     charge.end(Ended::before_body(&this.classify.error(&*error), status));
@@ -96,7 +163,7 @@ where
     }
 }
 
-impl<F, C> fmt::Debug for ResponseFuture<F, C> {
+impl<F, C, S, Req> fmt::Debug for ResponseFuture<F, C, S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").field("charge", &self.charge).finish_non_exhaustive()
     }

@@ -2,18 +2,19 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{ByResponse, Call, CallOptions, Mark};
+use failsoft_core::{ByResponse, Call, CallOptions, Fault, Mark};
 use tower_layer::Layer;
 
 use crate::{
     AllPass, Budget, BudgetBuilder, Budgeted, Charge, Denial, Estimator, FromRequest, Keyed, Ledger,
     OneForAll, PassSoft, Reason, Unit,
-    account::Ask,
+    account::{Ask, Denied, queue::Turn},
     budget::{Part, Parts},
     builder::Options,
     charge::Bill,
     estimate::{Estimate, millis},
     events,
+    line::Line,
     window::{Clocks, Now},
 };
 
@@ -73,8 +74,9 @@ impl<E, R, C> BudgetLayer<OneForAll, E, R, C> {
 }
 
 impl<K, E, R, C> BudgetLayer<K, E, R, C> {
-    /// Reserves what a call may cost in every budget and opens its scope, or says no and changes nothing.
-    pub(crate) fn admit<Req>(&self, request: &Req) -> Result<(Call, Charge), Denial>
+    /// Reserves what a call may cost in every budget and opens its scope, or says no and changes nothing; or the caller may wait.
+    #[inline]
+    pub(crate) fn admit<Req>(&self, request: &Req) -> Admission
     where
         K: Keyed<Req>,
         E: Estimator<Req>,
@@ -93,42 +95,21 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             }
         });
         if let Some(denial) = refused {
-            return Err(denial);
+            return Admission::Denied(denial.fault());
         }
+        let ask = Ask {
+            is_final: Call::is_marked(Mark::Final),
+            passes_soft: self.pass_soft.passes(request),
+            is_first: true,
+            turn: Turn::LAST,
+        };
         let now = self.clocks.now();
-        let is_final = Call::is_marked(Mark::Final);
-        let ask = Ask { is_final, passes_soft: self.pass_soft.passes(request), is_first: true };
-        match parts.reserve(ask, now) {
-            Ok(()) => Ok(self.begin(Call::options(), estimate, parts, is_final, now)),
-            Err((budget, denied)) => {
-                let needed = parts.needed(&budget);
-                if self.options.free_routes {
-                    events::free_only(&budget.rules().name, &denied, needed);
-                    let options = Call::options().mark(Mark::FreeOnly);
-                    return Ok(self.begin(options, estimate, Parts::default(), is_final, now));
-                }
-                events::denied(&budget.rules().name, &denied, needed);
-                Err(Denial::new(&budget, &denied, needed))
-            }
+        let mut wanted =
+            Wanted { estimate, parts, is_final: ask.is_final, options: self.options, clocks: self.clocks };
+        match wanted.parts.reserve(ask, now) {
+            Ok(()) => wanted.begin(Call::options(), now),
+            Err((budget, denied)) => wanted.refused(ask, &budget, &denied, now),
         }
-    }
-
-    #[inline]
-    fn begin(
-        &self,
-        options: CallOptions,
-        estimate: Estimate,
-        mut parts: Parts,
-        is_final: bool,
-        now: Now,
-    ) -> (Call, Charge) {
-        let crossed = parts.take_crossed_if_any();
-        let bill = Bill::new(estimate, parts, is_final, self.options.cut_in_full, self.clocks, now);
-        let begun = Charge::begin(options, bill);
-        for (budget, crossed) in crossed {
-            events::crossed(&budget, crossed);
-        }
-        begun
     }
 
     #[inline]
@@ -158,6 +139,60 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             Unit::Time => estimate.time().map_or(self.options.time, millis),
         };
         Ok(Part::new(budget, each))
+    }
+}
+
+/// What comes of asking the budgets for a call.
+pub(crate) enum Admission {
+    Begun(Call, Charge),
+    Denied(Fault),
+    Waits(Box<Line>),
+}
+
+/// What a call wants of its budgets.
+pub(crate) struct Wanted {
+    estimate: Estimate,
+    pub(crate) parts: Parts,
+    is_final: bool,
+    pub(crate) options: Options,
+    pub(crate) clocks: Clocks,
+}
+
+impl Wanted {
+    /// Begins the call for which everything is reserved.
+    #[inline]
+    pub(crate) fn begin(mut self, options: CallOptions, now: Now) -> Admission {
+        let crossed = self.parts.take_crossed_if_any();
+        let cut_in_full = self.options.cut_in_full;
+        let bill = Bill::new(self.estimate, self.parts, self.is_final, cut_in_full, self.clocks, now);
+        let (call, charge) = Charge::begin(options, bill);
+        for (budget, crossed) in crossed {
+            events::crossed(&budget, crossed);
+        }
+        Admission::Begun(call, charge)
+    }
+
+    /// There is not enough now.
+    #[cold]
+    fn refused(self, ask: Ask, budget: &Budget, denied: &Denied, now: Now) -> Admission {
+        match self.options.wait {
+            Some(wait) if denied.passes(budget.rules()) => Line::begin(self, ask, wait, budget, denied),
+            _ => self.denied(budget, denied, now),
+        }
+    }
+
+    /// It is denied, or goes on to routes that cost nothing.
+    #[cold]
+    pub(crate) fn denied(mut self, budget: &Budget, denied: &Denied, now: Now) -> Admission {
+        let needed = self.parts.needed(budget);
+        if self.options.free_routes {
+            events::free_only(&budget.rules().name, denied, needed);
+            self.parts = Parts::default();
+            return self.begin(Call::options().mark(Mark::FreeOnly), now);
+        }
+        budget.lock().count_denied();
+        events::denied(&budget.rules().name, denied, needed);
+        Admission::Denied(Denial::new(budget, denied, needed).fault())
     }
 }
 

@@ -90,6 +90,7 @@ mod future;
 mod key;
 mod layer;
 mod ledger;
+mod line;
 mod service;
 mod spend;
 mod unit;

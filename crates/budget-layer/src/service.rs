@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use crate::{
     AllPass, BudgetLayer, Charge, Estimator, FromRequest, Keyed, Ledger, OneForAll, PassSoft, ResponseFuture,
+    layer::Admission,
 };
 
 /// A service whose calls are charged to a budget; made by [`BudgetLayer`].
@@ -58,7 +59,7 @@ where
 {
     type Response = <C::Judge as Watch<S::Response>>::Out<Charge>;
     type Error = BoxError;
-    type Future = ResponseFuture<S::Future, C>;
+    type Future = ResponseFuture<S::Future, C, S, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -67,16 +68,26 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let classify = self.layer.classify.clone();
         match self.layer.admit(&request) {
-            Ok((call, mut charge)) => {
+            Admission::Begun(call, mut charge) => {
                 let future = charge.working(|| call.enter(|| self.inner.call(request)));
                 ResponseFuture::called(future, call, classify, charge)
             }
-            Err(denial) => {
-                // Lets go of what the inner service reserved when it became ready: its clone holds nothing.
-                self.inner = self.inner.clone();
-                ResponseFuture::denied(denial.fault(), classify)
+            Admission::Denied(fault) => {
+                self.let_go();
+                ResponseFuture::denied(fault, classify)
+            }
+            Admission::Waits(line) => {
+                self.let_go();
+                ResponseFuture::waiting(line, self.inner.clone(), request, classify)
             }
         }
+    }
+}
+
+impl<S: Clone, K, E, R, C> Budgeted<S, K, E, R, C> {
+    /// Lets go of what the inner service reserved when it became ready: its clone holds nothing.
+    fn let_go(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 

@@ -24,7 +24,7 @@ use tower::{Layer as _, Service, ServiceBuilder, ServiceExt as _, buffer::Buffer
 assert_impl_all!(BudgetLayer: Clone, Send, Sync);
 assert_impl_all!(Budgeted<Model>: Clone, Send, Sync);
 assert_impl_all!(Budgeted<reqwest::Client>: Clone, Send, Sync);
-assert_impl_all!(ResponseFuture<<Model as Service<Request>>::Future, ByResponse>: Send);
+assert_impl_all!(ResponseFuture<<Model as Service<Request>>::Future, ByResponse, Model, Request>: Send);
 
 // P30, G101: check then record let all of 1 000 pass, and 35 $ were spent of 0.10 $.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

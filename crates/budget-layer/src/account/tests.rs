@@ -48,7 +48,7 @@ impl Alone {
     }
 }
 
-const PLAIN: Ask = Ask { is_final: false, passes_soft: true, is_first: true };
+const PLAIN: Ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
 const RESTRICTED: Ask = Ask { passes_soft: false, ..PLAIN };
 const FINAL: Ask = Ask { is_final: true, ..RESTRICTED };
 const SOFT: &[u32] = &[850_000];
@@ -63,7 +63,7 @@ fn at(at: Instant) -> Now {
 fn a_denial_changes_nothing_and_says_what_is_left() {
     let mut alone = Alone::new(10, SOFT, 0);
     alone.reserve(7).unwrap();
-    let denied = Denied { why: Why::Hard, limit: 10, left: 3, renews_in: None };
+    let denied = Denied { why: Why::Hard, limit: 10, left: 3, renews_in: None, waits: false };
     assert_eq!(alone.reserve(4), Err(denied));
     assert_eq!(alone.standing(), (0, 7));
     alone.reserve(3).unwrap();
@@ -110,7 +110,7 @@ fn each_line_is_told_once_until_the_limit_moves_above_what_is_spent() {
 fn past_the_soft_line_only_the_allowed_and_the_final_pass() {
     let mut alone = Alone::new(100, SOFT, 0);
     alone.ask(85, RESTRICTED, Now::default()).unwrap();
-    let denied = Denied { why: Why::Soft, limit: 100, left: 15, renews_in: None };
+    let denied = Denied { why: Why::Soft, limit: 100, left: 15, renews_in: None, waits: false };
     assert_eq!(alone.ask(1, RESTRICTED, Now::default()), Err(denied));
     alone.reserve(1).unwrap();
     alone.ask(1, FINAL, Now::default()).unwrap();
@@ -157,7 +157,7 @@ fn a_restored_state_may_lie_above_or_below_and_reservations_stay() {
 #[test]
 fn no_call_takes_more_than_a_call_may_with_all_its_attempts() {
     let mut alone = Alone::with(1_000, SOFT, 0, |rules| rules.per_call = Some(100));
-    let denied = Denied { why: Why::TooLarge, limit: 100, left: 100, renews_in: None };
+    let denied = Denied { why: Why::TooLarge, limit: 100, left: 100, renews_in: None, waits: false };
     assert_eq!(alone.reserve(101), Err(denied));
     let (share, _) = alone.reserve(60).unwrap();
     let again = alone.account.check(&alone.rules, &share, 60, PLAIN, Now::default());

@@ -7,7 +7,7 @@ use loom::{model::Builder, thread};
 use super::*;
 use crate::{Outcome, Window, account::Lines};
 
-const ASK: Ask = Ask { is_final: false, passes_soft: true, is_first: true };
+const ASK: Ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
 
 /// Three forced switches of threads find every race that two locks can have; without a bound this runs for minutes.
 fn model(check: impl Fn() + Send + Sync + 'static) {
