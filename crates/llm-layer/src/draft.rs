@@ -31,8 +31,8 @@ pub(crate) enum Ended {
 pub(crate) struct Again {
     pub(crate) adds: Adds,
     pub(crate) has_content: bool,
-    /// The token counts that came with it.
-    pub(crate) counted: Option<Counted>,
+    /// Token counts came with it: those that [`Draft::counted`] gives.
+    pub(crate) has_counts: bool,
 }
 
 /// Where events come from that may be like one before them.
@@ -181,7 +181,7 @@ impl Draft {
     }
 
     fn add_known(&mut self, known: &Known<'_>) -> Again {
-        let Known { adds, text, counted } = *known;
+        let Known { adds, text, has_counts } = *known;
         let has_content = match adds {
             Adds::Text { choice } => self.say(choice, text),
             Adds::Reasoning { choice } => self.add(choice, |choice, _| choice.think(text)),
@@ -189,7 +189,12 @@ impl Draft {
                 self.call(choice, at, CallPart { arguments: text, ..CallPart::default() })
             }
         };
-        Again { adds, has_content, counted: counted.copied() }
+        Again { adds, has_content, has_counts }
+    }
+
+    /// The token counts of the last event that was like one before it.
+    pub(crate) fn counted(&self) -> Counted {
+        self.moulds.as_ref().map(|moulds| moulds.counted()).unwrap_or_default()
     }
 
     /// Something came that is no piece of an answer in this dialect.

@@ -151,7 +151,7 @@ impl Events {
             Framer::Sse(framer, tail) => reader.sse(framer, tail, bytes, attempt, &mut seen),
             Framer::Lines(framer) => {
                 let mut lines = framer.feed(bytes);
-                while !seen.is_over() {
+                while !seen.is_over() && !lines.rest().is_empty() {
                     if reader.answer.again(&mut lines, &mut seen) {
                         continue;
                     }
@@ -167,7 +167,7 @@ impl Events {
             }
             Framer::Array(framer) => {
                 let mut elements = framer.feed(bytes);
-                while !seen.is_over() {
+                while !seen.is_over() && !elements.rest().is_empty() {
                     if reader.answer.again(&mut elements, &mut seen) {
                         continue;
                     }
@@ -275,6 +275,9 @@ impl Reader {
             if self.answer.again(&mut events, seen) {
                 tail.event(&[], true);
                 rest = events.rest();
+                if rest.is_empty() {
+                    return;
+                }
                 continue;
             }
             let Some(event) = events.next_event() else { break };
@@ -300,6 +303,10 @@ impl Reader {
     }
 
     fn sse_event(&mut self, event: SseEvent<'_>, attempt: &mut Attempt, seen: &mut Seen) {
+        // It may be one that came in two pieces.
+        if self.answer.again(&mut (event.name(), event.data().unwrap_or_default()), seen) {
+            return;
+        }
         let name = std::str::from_utf8(event.name()).unwrap_or("?");
         // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
         if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
@@ -307,9 +314,6 @@ impl Reader {
                 seen.events += 1;
                 seen.fault = Some(attempt.reported(&ErrorBody::default()));
             }
-            return;
-        }
-        if self.answer.again(&mut (event.name(), event.data().unwrap_or_default()), seen) {
             return;
         }
         seen.events += 1;

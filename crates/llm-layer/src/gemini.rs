@@ -110,8 +110,8 @@ impl Stream {
 
     /// Takes what else is in an event that was like one before it.
     pub(crate) fn again(&mut self, again: &Again, seen: &mut Seen) {
-        if let Some(counted) = &again.counted {
-            self.counts.set_counted(counted);
+        if again.has_counts {
+            self.counts.set_counted(&self.draft.counted());
             seen.progress |= self.draft.used(self.counts.usage());
         }
         let (Adds::Text { choice } | Adds::Reasoning { choice } | Adds::Arguments { choice, .. }) =

@@ -61,8 +61,8 @@ pub(crate) type Counted = [Option<u64>; COUNTS];
 pub(crate) struct Known<'t> {
     pub(crate) adds: Adds,
     pub(crate) text: &'t str,
-    /// Where such an event has token counts.
-    pub(crate) counted: Option<&'t Counted>,
+    /// It has token counts: those that [`Moulds::counted`] gives.
+    pub(crate) has_counts: bool,
 }
 
 /// So many moulds are kept: as many choices, or parallel tool calls, may take turns.
@@ -128,8 +128,12 @@ impl Moulds {
             self.scratch = String::new();
         }
         let text = found.text(&mut self.scratch)?;
-        let counted = mould.has_counts.then_some(&self.counted);
-        Some((length, Known { adds: mould.adds?, text, counted }))
+        Some((length, Known { adds: mould.adds?, text, has_counts: mould.has_counts }))
+    }
+
+    /// The token counts of the event that was known last, where it has some.
+    pub(crate) const fn counted(&self) -> Counted {
+        self.counted
     }
 
     fn find<'d>(&mut self, name: &[u8], data: &'d [u8]) -> Option<(usize, Found<'d>, usize)> {
@@ -209,7 +213,8 @@ impl Mould {
                 Gap::String => {
                     let (length, is_escaped) = string(rest)?;
                     // Whether its escapes are valid is nothing that is looked at here.
-                    if is_escaped || std::str::from_utf8(rest.get(..length)?).is_err() {
+                    let inner = rest.get(..length)?;
+                    if is_escaped || !inner.is_ascii() && std::str::from_utf8(inner).is_err() {
                         return None;
                     }
                     length
@@ -561,7 +566,7 @@ mod tests {
 
     fn counted(moulds: &mut Moulds, data: &str) -> Option<Counted> {
         let (length, known) = moulds.known(b"", data.as_bytes())?;
-        (length == data.len()).then(|| known.counted.copied())?
+        (length == data.len() && known.has_counts).then(|| moulds.counted())
     }
 
     #[test]

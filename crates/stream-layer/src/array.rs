@@ -122,6 +122,12 @@ pub struct ArrayElements<'a> {
 }
 
 impl<'a> ArrayElements<'a> {
+    /// What was fed and is not read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Takes the next element without looking for its end, where a reader knows it. `know` gets the bytes from the start of
     /// the element on; it says how many of those are the element, all of an object or of an array, and what to give. `None`,
     /// and the element is still the next, where it does not know it, where it is no object or array, or where not all of it

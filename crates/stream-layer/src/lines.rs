@@ -100,6 +100,12 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
+    /// What was fed and is not read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Takes the next line without looking for its end, where a reader knows it. `know` gets the bytes from the start of the
     /// line on; it says how many of those are the line, without a line end among them, and what to give. `None`, and the line
     /// is still the next, where it does not know it, where there are blanks around the line, or where not all of it was fed.
