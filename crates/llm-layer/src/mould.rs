@@ -185,6 +185,8 @@ impl Mould {
         self.fixed.clear();
         self.gaps.clear();
         let Some(mut holes) = Holes::of(plain, unread) else { return };
+        self.fixed.reserve(plain.data.len() - plain.raw.len());
+        self.gaps.reserve(holes.count);
         let mut done = 0;
         for (range, gap) in holes.sorted() {
             let Some(part) = plain.data.as_bytes().get(done..range.start) else { return };

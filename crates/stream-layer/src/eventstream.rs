@@ -185,9 +185,7 @@ fn check(message: &[u8]) -> Result<(), EventStreamError> {
         return Err(EventStreamError::Checksum);
     }
     let (headers, _) = sections(message).ok_or(EventStreamError::Lengths)?;
-    let mut all = EventStreamHeaders { rest: headers };
-    while all.next().is_some() {}
-    if all.rest.is_empty() { Ok(()) } else { Err(EventStreamError::Headers) }
+    if are_readable(headers) { Ok(()) } else { Err(EventStreamError::Headers) }
 }
 
 /// The headers and the payload of a message.
@@ -274,39 +272,60 @@ type Header<'a> = (&'a str, EventStreamValue<'a>);
 
 /// The first header in these bytes, and what comes after it.
 fn header_of(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
-    let (length, rest) = bytes.split_first()?;
-    let (name, rest) = rest.split_at_checked(usize::from(*length))?;
-    let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
-    let (kind, rest) = rest.split_first()?;
-    let (value, rest) = match kind {
-        0 => (EventStreamValue::Bool(true), rest),
-        1 => (EventStreamValue::Bool(false), rest),
-        2 => fixed(rest, |bytes| EventStreamValue::Byte(i8::from_be_bytes(bytes)))?,
-        3 => fixed(rest, |bytes| EventStreamValue::Short(i16::from_be_bytes(bytes)))?,
-        4 => fixed(rest, |bytes| EventStreamValue::Int(i32::from_be_bytes(bytes)))?,
-        5 => fixed(rest, |bytes| EventStreamValue::Long(i64::from_be_bytes(bytes)))?,
-        6 => {
-            let (bytes, rest) = sized(rest)?;
-            (EventStreamValue::Bytes(bytes), rest)
-        }
-        7 => {
-            let (bytes, rest) = sized(rest)?;
-            (EventStreamValue::String(std::str::from_utf8(bytes).ok()?), rest)
-        }
-        8 => fixed(rest, |bytes| EventStreamValue::Timestamp(i64::from_be_bytes(bytes)))?,
-        9 => fixed(rest, EventStreamValue::Uuid)?,
+    let RawHeader { name, kind, value, rest } = raw_header_of(bytes)?;
+    let value = match kind {
+        0 => EventStreamValue::Bool(true),
+        1 => EventStreamValue::Bool(false),
+        2 => EventStreamValue::Byte(i8::from_be_bytes(*value.first_chunk()?)),
+        3 => EventStreamValue::Short(i16::from_be_bytes(*value.first_chunk()?)),
+        4 => EventStreamValue::Int(i32::from_be_bytes(*value.first_chunk()?)),
+        5 => EventStreamValue::Long(i64::from_be_bytes(*value.first_chunk()?)),
+        6 => EventStreamValue::Bytes(value),
+        7 => EventStreamValue::String(std::str::from_utf8(value).ok()?),
+        8 => EventStreamValue::Timestamp(i64::from_be_bytes(*value.first_chunk()?)),
+        9 => EventStreamValue::Uuid(*value.first_chunk()?),
         _ => return None,
     };
-    Some(((name, value), rest))
+    Some(((std::str::from_utf8(name).ok()?, value), rest))
 }
 
-/// A value of so many bytes.
-fn fixed<'a, const N: usize>(
-    bytes: &'a [u8],
-    value: impl FnOnce([u8; N]) -> EventStreamValue<'a>,
-) -> Option<(EventStreamValue<'a>, &'a [u8])> {
-    let (bytes, rest) = bytes.split_first_chunk::<N>()?;
-    Some((value(*bytes), rest))
+/// A header of which nothing was made yet.
+struct RawHeader<'a> {
+    name: &'a [u8],
+    kind: u8,
+    value: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// The first header in these bytes, where its lengths are right and it is of a kind that is known.
+fn raw_header_of(bytes: &[u8]) -> Option<RawHeader<'_>> {
+    let (length, rest) = bytes.split_first()?;
+    let (name, rest) = rest.split_at_checked(usize::from(*length)).filter(|(name, _)| !name.is_empty())?;
+    let (kind, rest) = rest.split_first()?;
+    let (value, rest) = match kind {
+        0 | 1 => rest.split_at_checked(0)?,
+        2 => rest.split_at_checked(1)?,
+        3 => rest.split_at_checked(2)?,
+        4 => rest.split_at_checked(4)?,
+        5 | 8 => rest.split_at_checked(8)?,
+        6 | 7 => sized(rest)?,
+        9 => rest.split_at_checked(16)?,
+        _ => return None,
+    };
+    Some(RawHeader { name, kind: *kind, value, rest })
+}
+
+/// Whether all headers can be read: that is asked of each message, and made no values of.
+fn are_readable(headers: &[u8]) -> bool {
+    let is_text = |bytes: &[u8]| bytes.is_ascii() || std::str::from_utf8(bytes).is_ok();
+    let mut rest = headers;
+    while let Some(header) = raw_header_of(rest) {
+        if !is_text(header.name) || header.kind == 7 && !is_text(header.value) {
+            return false;
+        }
+        rest = header.rest;
+    }
+    rest.is_empty()
 }
 
 /// Bytes after their length in two bytes.
