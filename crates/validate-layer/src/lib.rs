@@ -65,6 +65,7 @@
 //! | ask another model, or any service | [`judge`] |
 //! | see that answers have become others | [`drift`] |
 //! | forbid tools, and check their arguments before they are called | [`rails`] |
+//! | tell a model what was wrong, call by call | [`reask`] |
 //! | know what may be sent again | [`Validator`] |
 //!
 //! # Features
@@ -97,6 +98,7 @@ mod mode;
 mod offered;
 pub mod presets;
 pub mod rails;
+pub mod reask;
 mod service;
 #[cfg(feature = "http")]
 mod streams;
