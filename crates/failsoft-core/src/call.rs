@@ -84,6 +84,8 @@ struct Notes {
     met_open: bool,
     /// Kept by the outermost scope that a fallback opened, for all fallbacks inside it.
     routes: Routes,
+    /// Kept by each scope that a fallback opened: until when its first route has time.
+    route_limit: Option<Instant>,
 }
 
 /// A mark on a call that layers obey.
@@ -296,6 +298,28 @@ impl Call {
     #[must_use]
     pub fn visit_first(route: &Arc<str>) -> bool {
         Self::with_routes(|routes| routes.visit_first(route))
+    }
+
+    /// Until when the route has time that this is the scope of, for fallbacks inside it; `None` when it has no limit, or is
+    /// over. A fallback opens no scope with a deadline for its first route, because most of those answer at once.
+    pub fn set_route_limit(&self, until: Option<Instant>) {
+        self.lock().route_limit = until;
+    }
+
+    /// The nearest of the [limits](Self::set_route_limit) of the routes around.
+    #[must_use]
+    pub fn route_limit() -> Option<Instant> {
+        let mut next = Self::current().filter(|call| call.0.routed);
+        let mut nearest: Option<Instant> = None;
+        while let Some(call) = next {
+            let limit = call.lock().route_limit;
+            nearest = match (nearest, limit) {
+                (Some(nearest), Some(limit)) => Some(nearest.min(limit)),
+                (nearest, limit) => nearest.or(limit),
+            };
+            next = call.0.parent.clone();
+        }
+        nearest
     }
 
     fn with_routes(f: impl FnOnce(&mut Routes) -> bool) -> bool {

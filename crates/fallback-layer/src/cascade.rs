@@ -31,6 +31,10 @@ pub(crate) struct Cascade<Res> {
     repeatable: bool,
     /// Whether somebody wants a trail even of one attempt.
     recording: bool,
+    /// Whether it lies inside another fallback's route.
+    nested: bool,
+    /// Whether fallbacks inside the first route know its limit.
+    told_limit: bool,
     /// When the cascade ends, if somebody has asked.
     end: Option<End>,
     /// Made when something is to be remembered: the way of a first route that answers stays short.
@@ -68,6 +72,16 @@ pub(crate) enum Begun {
     By(Box<Lane>),
     /// Not at all.
     Refused(Box<Fault>),
+}
+
+impl End {
+    /// Not after the end of the route around.
+    fn within(self, limit: Option<Instant>) -> Self {
+        match limit {
+            Some(limit) if self.at.is_none_or(|at| limit < at) => Self { at: Some(limit), is_callers: false },
+            _ => self,
+        }
+    }
 }
 
 /// What came of an attempt that failed.
@@ -122,6 +136,8 @@ impl<Res> Cascade<Res> {
             started: 0,
             repeatable,
             recording: false,
+            nested: false,
+            told_limit: false,
             end: None,
             past: None,
             affinity,
@@ -162,8 +178,8 @@ impl<Res> Cascade<Res> {
         if let Some(tokens) = self.tokens {
             self.skip_small(plan, tokens);
         }
-        let nested = Call::is_routed();
-        let plain = !nested && plan.standing.is_none();
+        self.nested = Call::is_routed();
+        let plain = !self.nested && plan.standing.is_none();
         if plain && self.open.contains(0) && !(plan.falls_back() && plan.is_poor(0)) {
             self.open.remove(0);
             (self.tried, self.started) = (1, 1);
@@ -270,13 +286,16 @@ impl<Res> Cascade<Res> {
     }
 
     fn end(&mut self, plan: &Plan, now: Instant) -> End {
-        *self.end.get_or_insert_with(|| {
-            let own = now.checked_add(plan.timeout);
-            match (own, Call::current_deadline()) {
-                (Some(own), Some(callers)) => End { at: Some(own.min(callers)), is_callers: callers < own },
-                (own, callers) => End { at: own.or(callers), is_callers: callers.is_some() },
-            }
-        })
+        if let Some(end) = self.end {
+            return end;
+        }
+        let own = now.checked_add(plan.timeout);
+        let end = match (own, Call::current_deadline()) {
+            (Some(own), Some(callers)) => End { at: Some(own.min(callers)), is_callers: callers < own },
+            (own, callers) => End { at: own.or(callers), is_callers: callers.is_some() },
+        };
+        let limit = if self.nested { Call::route_limit() } else { None };
+        *self.end.insert(end.within(limit))
     }
 
     /// The route was cut off by its limit.
@@ -323,6 +342,10 @@ impl<Res> Cascade<Res> {
             return Then::End(self.fail_tier(plan, lane, failed, now));
         }
         let (route, verdict, how) = (lane.route(), failed.verdict, failed.how);
+        if self.told_limit && !lane.has_scope() {
+            // Further routes have scopes of their own, with their limits.
+            self.tell_limit(None);
+        }
         if plan.standing.is_some() && speaks_against(&failed) {
             plan.failed(route, self.affinity, now);
         }

@@ -185,15 +185,15 @@ where
     ) -> Poll<Result<K::Out, BoxError>> {
         let this = self.as_mut().project();
         *this.lane = Some(Lane::first());
-        let waits = matches!(progress, Progress::Waits { .. });
-        if let Came::Over(result) = self.as_mut().came(Which::First, progress) {
-            return Poll::Ready(result);
+        match self.as_mut().came(Which::First, progress) {
+            Came::Over(result) => return Poll::Ready(result),
+            Came::Further => return self.poll_on(cx),
+            Came::Waits => {}
         }
         // One that waits need not be polled again at once.
-        match self.as_mut().poll_time(cx) {
-            Poll::Pending if waits => Poll::Pending,
-            Poll::Ready(Some(result)) => Poll::Ready(result),
-            Poll::Pending | Poll::Ready(None) => self.poll_on(cx),
+        match ready!(self.as_mut().poll_time(cx)) {
+            Some(result) => Poll::Ready(result),
+            None => self.poll_on(cx),
         }
     }
 
@@ -320,10 +320,9 @@ where
         let shared = &**this.shared;
         let outcome = match progress {
             Progress::Waits { called } => {
-                if let Some(lane) = lane_mut(this.lane, this.others, which) {
-                    this.cascade.waits(&shared.plan, lane, called);
-                }
-                return Came::Waits;
+                let lane = lane_mut(this.lane, this.others, which);
+                let again = lane.is_some_and(|lane| this.cascade.waits(&shared.plan, lane, called));
+                return if again { Came::Further } else { Came::Waits };
             }
             Progress::Kept(answer) => {
                 self.won(which);

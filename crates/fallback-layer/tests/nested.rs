@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use failsoft_core::{BoxError, Call, Class, ErrorsOnly, MAX_ATTEMPTS};
-use fallback_layer::{BoxRoute, Fallback, FallbackLayer, Route};
+use fallback_layer::{BoxRoute, Builder, Fallback, FallbackLayer, Route};
 use support::{Does, Target, fault, traced};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -156,6 +156,67 @@ impl Service<u8> for Thrice {
             last
         })
     }
+}
+
+fn layer<R>() -> Builder<R, ErrorsOnly> {
+    FallbackLayer::builder().classify(ErrorsOnly)
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallbacks_inside_each_other_share_one_wall_clock_budget() {
+    let secs = std::time::Duration::from_secs;
+    // The inner one would wait for a minute, half of it for its first route.
+    let nested = |answers: Does| {
+        let inner = layer()
+            .name("a1")
+            .route(Route::new("a2", Target::new("a2", answers)))
+            .build()
+            .unwrap()
+            .layer(Target::new("a1", Does::Hang));
+        BoxRoute::new(inner)
+    };
+    let b = Target::new("b", Does::Answer);
+    let outer = |first: Model| {
+        layer().name("a").route(Route::new("b", b.clone())).timeout(secs(20)).build().unwrap().layer(first)
+    };
+    // Its route has 10 s in all: 5 for the first one inside, and what is left for the second.
+    let start = tokio::time::Instant::now();
+    let (answer, trail) = traced(outer(nested(Does::AnswerAfter(secs(3)))).oneshot(1)).await;
+    assert_eq!((answer.unwrap(), start.elapsed().as_secs()), ("a2", 8), "{trail}");
+    let start = tokio::time::Instant::now();
+    let (answer, trail) = traced(outer(nested(Does::Hang)).oneshot(1)).await;
+    assert_eq!((answer.unwrap(), start.elapsed().as_secs()), ("b", 10), "{trail}");
+
+    // As a further route it has what that has, and nothing of the first one's limit is left.
+    let hangs = BoxRoute::new(Target::new("a", Does::Hang));
+    let outer =
+        layer().name("a").route(Route::new("n", nested(Does::AnswerAfter(secs(3))))).timeout(secs(20));
+    let start = tokio::time::Instant::now();
+    let call = Call::begin();
+    let answer = call.scope(outer.build().unwrap().layer(hangs).oneshot(1)).await;
+    assert_eq!((answer.unwrap(), start.elapsed().as_secs()), ("a2", 10 + 5 + 3), "{}", call.trail());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_isolated_call_inside_a_route_has_a_budget_of_its_own() {
+    let secs = std::time::Duration::from_secs;
+    let inner = layer()
+        .route(Route::new("a2", Target::new("a2", Does::Answer)))
+        .build()
+        .unwrap()
+        .layer(Target::new("a1", Does::AnswerAfter(secs(8))));
+    let agent = service_fn(move |request: u8| {
+        let call = Call::options().isolated().begin();
+        call.scope(inner.clone().oneshot(request))
+    });
+    let outer =
+        layer().route(Route::new("b", Target::new("b", Does::Answer))).timeout(secs(20)).build().unwrap();
+    let call = Call::begin();
+    assert_eq!(
+        call.scope(outer.layer(agent).oneshot(1)).await.unwrap(),
+        "a1",
+        "8 s are more than its half of 10"
+    );
 }
 
 // G44

@@ -283,3 +283,21 @@ async fn a_scope_is_current_at_each_poll_and_not_between() {
     assert!(!Call::is_current());
     assert!(future.poll().is_ready());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_nearest_limit_of_the_routes_around_counts_and_only_inside_of_them() {
+    let at = |secs| Instant::now() + Duration::from_secs(secs);
+    assert_eq!(Call::route_limit(), None);
+    let (mut outer, mut inner) = (Deferred::routing(), Deferred::routing());
+    let record = || Call::record(Attempt::new("x", Verdict::SUCCESS));
+    outer.enter(|| inner.enter(record));
+    inner.call().unwrap().set_route_limit(Some(at(9)));
+    outer.call().unwrap().set_route_limit(Some(at(4)));
+    outer.enter(|| {
+        assert_eq!(inner.enter(Call::route_limit), Some(at(4)));
+        assert_eq!(Call::options().isolated().begin().enter(Call::route_limit), None);
+    });
+    outer.call().unwrap().set_route_limit(None);
+    outer.enter(|| assert_eq!(inner.enter(Call::route_limit), Some(at(9))));
+    assert_eq!(outer.enter(Call::route_limit), None);
+}

@@ -124,10 +124,40 @@ impl Lane {
 const TIER_GRACE: Duration = Duration::from_secs(2);
 
 impl<Res> Cascade<Res> {
-    /// An attempt is seen to wait: only now somebody needs the clock.
-    pub(crate) fn waits(&mut self, plan: &Plan, lane: &mut Lane, called: bool) {
+    /// An attempt is seen to wait: only now somebody needs the clock. Whether fallbacks inside it should look at it once
+    /// more.
+    pub(crate) fn waits(&mut self, plan: &Plan, lane: &mut Lane, called: bool) -> bool {
         lane.called = called;
-        self.running(plan, lane);
+        let seen = lane.run.is_some();
+        let run = self.running(plan, lane);
+        if self.nested && seen && !plan.is_tier(lane.route) {
+            self.shorten(plan, lane);
+        }
+        // Where nothing was recorded there is no fallback inside, and beside another route the limit would be taken for
+        // that one's, too.
+        if self.told_limit || lane.has_scope() || plan.slow_start.is_some() || self.deferred.call().is_none()
+        {
+            return false;
+        }
+        self.tell_limit(run.limit);
+        true
+    }
+
+    pub(super) fn tell_limit(&mut self, until: Option<Instant>) {
+        if let Some(call) = self.deferred.call() {
+            call.set_route_limit(until);
+        }
+        self.told_limit = until.is_some();
+    }
+
+    /// The route around may have told its limit since.
+    fn shorten(&mut self, plan: &Plan, lane: &mut Lane) {
+        let (Some(end), Some(run)) = (self.end, lane.run) else { return };
+        let within = end.within(Call::route_limit());
+        if within.at != end.at {
+            self.end = Some(within);
+            lane.run = Some(Running::new(run.since, within.at, self.is_last(plan), plan));
+        }
     }
 
     /// What is next of an attempt, and when, if nothing comes before.
@@ -195,16 +225,22 @@ impl<Res> Cascade<Res> {
         if is_tier {
             end = end.map(|end| end.max(now + TIER_GRACE));
         }
-        let last = is_tier || self.is_last(plan);
+        *lane.run.insert(Running::new(now, end, is_tier || self.is_last(plan), plan))
+    }
+}
+
+impl Running {
+    /// The last one has all the time that is left, and none before it more than half of it.
+    fn new(since: Instant, end: Option<Instant>, last: bool, plan: &Plan) -> Self {
         let limit = end.map(|end| {
-            let left = end.saturating_duration_since(now);
-            if last { end } else { now + left / 2 }
+            let left = end.saturating_duration_since(since);
+            if last { end } else { since + left / 2 }
         });
-        let ready_by = if last { None } else { now.checked_add(plan.ready_within) };
+        let ready_by = if last { None } else { since.checked_add(plan.ready_within) };
         let ready_by = match (ready_by, limit) {
             (Some(ready_by), Some(limit)) => Some(ready_by.min(limit)),
             (ready_by, limit) => ready_by.or(limit),
         };
-        *lane.run.insert(Running { since: now, ready_by, limit })
+        Self { since, ready_by, limit }
     }
 }
