@@ -8,13 +8,13 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Class, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind, Verdict,
-    Whole, class_of_status, is_encoded,
+    BoxError, Class, Facts, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind,
+    Verdict, Whole, class_of_status, is_encoded, json,
 };
 use http::{HeaderMap, header::CONTENT_TYPE, response::Parts};
 
 use crate::{
-    Answer, Asked, Beyond, Bodies, Mode, StreamMode, Validator, events,
+    Answer, Asked, Beyond, Bodies, Check, Mode, StreamMode, Validator, checks, events,
     judge::{Judgement, Judging},
     mode::Step,
     streams::AtEnd,
@@ -218,9 +218,27 @@ pub(crate) fn refusal(insight: &Insight, status: u16, validator: &Validator) -> 
         facts.inside_success = true;
         Some((verdict, facts.clone()))
     })?;
-    events::judged(validator, &verdict, &facts.report);
-    let fault = validator.fault(verdict, facts.report.clone(), Some(status)).with_answer(&facts);
+    let (verdict, report) = match looped(verdict, &facts, validator) {
+        Some((verdict, report)) => {
+            insight.learn(|facts| (facts.verdict, facts.report) = (Some(verdict), report.clone()));
+            (verdict, report)
+        }
+        None => (verdict, facts.report.clone()),
+    };
+    events::judged(validator, &verdict, &report);
+    let fault = validator.fault(verdict, report, Some(status)).with_answer(&facts);
     Some(if fault.message().is_some() { fault } else { fault.with_message("found inside a success") })
+}
+
+/// Whether an answer was cut at the limit of tokens because it never came to an end: more tokens would not help.
+fn looped(verdict: Verdict, facts: &Facts, validator: &Validator) -> Option<(Verdict, Report)> {
+    let is_cut = verdict.class() == Class::Soft(SoftKind::Truncated) && !validator.allow_repetition;
+    let text = facts.text.as_deref().filter(|text| is_cut && !json::is_blank(text))?;
+    let mut report = checks::Repetition.on_text(text);
+    (report.worst() == Some(Severity::Error)).then(|| {
+        report.merge(facts.report.clone());
+        (Verdict::soft(SoftKind::Repetition), report)
+    })
 }
 
 /// The content types of which a body is no single answer.

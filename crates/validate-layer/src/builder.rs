@@ -30,6 +30,7 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// |---|---|
 /// | [`name`](Self::name) | none |
 /// | [`allow_empty`](Self::allow_empty) | an empty answer is a failure |
+/// | [`allow_repetition`](Self::allow_repetition) | an answer that goes round in circles is a failure |
 /// | [`tools`](Self::tools) | arguments are checked, names are not |
 /// | [`json`](Self::json), [`json_object`](Self::json_object), [`require`](Self::require) | any text |
 /// | [`unwrap_fences`](Self::unwrap_fences) | a code fence around JSON is a failure |
@@ -59,6 +60,7 @@ pub struct ValidateBuilder<M = Bodies, Q = Unseen> {
 struct Options {
     name: Option<Arc<str>>,
     allow_empty: bool,
+    allow_repetition: bool,
     tools: ToolCalls,
     json: Option<Json>,
     pointers: Vec<Box<str>>,
@@ -120,6 +122,7 @@ impl<M, Q> ValidateBuilder<M, Q> {
         let options = Options {
             name: None,
             allow_empty: false,
+            allow_repetition: false,
             tools: ToolCalls::any(),
             json: None,
             pointers: Vec::new(),
@@ -214,6 +217,12 @@ impl<M, Q> ValidateBuilder<M, Q> {
     /// Lets an answer with nothing in it pass, without looking at it any further.
     pub const fn allow_empty(mut self) -> Self {
         self.options.allow_empty = true;
+        self
+    }
+
+    /// Lets an answer pass that says the same again and again: [`Repetition`](crate::checks::Repetition) is not looked for.
+    pub const fn allow_repetition(mut self) -> Self {
+        self.options.allow_repetition = true;
         self
     }
 
@@ -472,6 +481,7 @@ impl Options {
             hints: self.hints,
             name: self.name,
             allow_empty: self.allow_empty,
+            allow_repetition: self.allow_repetition,
             max_body: self.max_body,
             beyond: self.beyond,
             compressed: self.compressed,

@@ -17,13 +17,14 @@
 //! | [`Require`] | missing field, or those of [`Json`] | `required` |
 //! | [`Length`] | truncated | `length` |
 //! | [`Embedding`] | schema, empty, or those of [`Json`] | `embedding.none`, `embedding.count`, `embedding.dimension`, `embedding.not_finite`, `embedding.zero` |
+//! | [`Repetition`] | repetition | `repetition.loop`, `repetition.whitespace`, `repetition.variety` |
 //! | [`Refusal`] | refused | `refusal.text` |
 //! | [`ErrorText`] | malformed | `error.text` |
 //! | `Schema` (feature `schema`) | schema, or those of [`Json`] | `schema.…`, one for each keyword |
 //! | `ToolSchemas` (feature `schema`) | tool call | `tool.schema` |
 //! | `Pattern` (feature `regex`) | schema, or another | `pattern.missing`, `pattern.forbidden` |
 //!
-//! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`], [`Length`] and the others that look at text or its JSON
+//! An answer that calls tools is not the text that was asked for: [`Json`], [`Require`], [`Length`], [`Repetition`] and the others that look at text or its JSON
 //! let it be.
 
 mod embedding;
@@ -31,6 +32,7 @@ mod length;
 mod markers;
 #[cfg(feature = "regex")]
 mod patterns;
+mod repetition;
 #[cfg(feature = "schema")]
 pub(crate) mod schema;
 mod tools;
@@ -38,12 +40,14 @@ mod tools;
 pub(crate) use self::markers::ERROR_TEXT;
 #[cfg(feature = "regex")]
 pub use self::patterns::Pattern;
+pub(crate) use self::repetition::VARIETY;
 #[cfg(feature = "schema")]
 pub use self::schema::{MAX_VIOLATIONS, Schema, SchemaOptions, ToolSchemas};
 pub use self::{
     embedding::Embedding,
-    length::{Length, count_words},
+    length::{Length, count_words, estimate_tokens},
     markers::{ErrorText, Refusal},
+    repetition::Repetition,
     tools::ToolCalls,
 };
 

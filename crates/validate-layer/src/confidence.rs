@@ -2,6 +2,8 @@
 
 use failsoft_core::{ConfigError, Finding, Report, Severity, SoftKind};
 
+use crate::checks::VARIETY;
+
 /// The code of the finding that says that too little confidence is left.
 pub(crate) const CODE: &str = "confidence";
 
@@ -10,8 +12,13 @@ const MIN: f64 = 0.35;
 const ERROR: f64 = 0.8;
 const WARNING: f64 = 0.3;
 const INFO: f64 = 0.0;
-const BY_CODE: [(&str, f64); 4] =
-    [("body.compressed", 0.0), ("json.lossy", 0.1), ("json.unwrapped", 0.1), ("body.too_large", 0.0)];
+const BY_CODE: [(&str, f64); 5] = [
+    (VARIETY, 0.5),
+    ("body.compressed", 0.0),
+    ("json.lossy", 0.1),
+    ("json.unwrapped", 0.1),
+    ("body.too_large", 0.0),
+];
 
 /// The limit and the weights of one layer.
 #[derive(Clone, Debug)]

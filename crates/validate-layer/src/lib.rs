@@ -35,7 +35,7 @@
 //!
 //! | response | what happens |
 //! |---|---|
-//! | its `Insight` carries a failure, and the status says success | a fault with that verdict: an error inside a 200 never passes for an answer |
+//! | its `Insight` carries a failure, and the status says success | a fault with that verdict: an error inside a 200 never passes for an answer. One that is cut at the limit of tokens because it goes round in circles is a loop |
 //! | its `Insight` carries text, tool calls, or why it ended | those are checked; the body is not read |
 //! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text |
 //! | a failure by its status, 1xx, 204, 205 | passes untouched, unread |

@@ -38,6 +38,7 @@ use crate::{
 /// |---|---|---|
 /// | an error | 0.8 | it fails the answer whatever its weight; alone it has to leave less than 0.35 |
 /// | a warning | 0.3 | with the limit of 0.35, three that are independent fail an answer (0.7³ = 0.343), two do not |
+/// | `repetition.variety` | 0.5 | rarer than other warnings by far, see [`Repetition`](checks::Repetition), and yet no proof |
 /// | `json.lossy` | 0.1 | integers above 2^53 are in many sound answers: ids of most databases are |
 /// | `json.unwrapped` | 0.1 | a fence is habit, not doubt: most models put one around JSON |
 /// | `body.too_large`, `body.compressed` | 0 | it was not looked at, which says nothing about it |
@@ -69,6 +70,7 @@ pub struct Validator {
     pub(crate) hints: Vec<(SoftKind, Hint)>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) allow_empty: bool,
+    pub(crate) allow_repetition: bool,
     pub(crate) max_body: usize,
     pub(crate) beyond: Beyond,
     pub(crate) compressed: Compressed,
@@ -150,6 +152,10 @@ impl Validator {
             report.findings().iter().filter_map(Rail::of).for_each(|rail| self.tripped(rail));
         }
         let nothing = answer.tool_calls().is_empty() && answer.is_blank();
+        // Before the rest: a loop that runs into the limit of tokens, or leaves its JSON open, is a loop in the first place.
+        if !nothing && !self.allow_repetition {
+            checks::Repetition.check(answer, &mut report);
+        }
         let checks = if self.allow_empty && nothing { &self.checks[..1] } else { &self.checks[..] };
         for check in checks {
             check.check(answer, &mut report);

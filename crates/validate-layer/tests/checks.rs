@@ -5,7 +5,7 @@
 use failsoft_core::{Class, Finding, Finish, Hint, Report, Severity, SoftKind, ToolCall};
 use validate_layer::{
     Answer, Check, ValidateLayer, check_fn,
-    checks::{FinishReason, Json, Length, NotEmpty, Require, ToolCalls, count_words},
+    checks::{FinishReason, Json, Length, NotEmpty, Require, ToolCalls, count_words, estimate_tokens},
 };
 
 fn code(report: &Report) -> Option<&'static str> {
@@ -18,7 +18,7 @@ fn calls(name: &str, arguments: &str) -> Answer {
 
 #[test]
 fn an_answer_with_nothing_to_see_is_empty() {
-    for text in ["", " \n\t", "\u{200b}\u{feff}", "\0"] {
+    for text in ["", " \n\t", "\u{200b}\u{feff}", "\0", "\u{3000}\u{a0}\u{2003}", "\u{200e}\u{2060}"] {
         assert_eq!(code(&NotEmpty.on_text(text)), Some("empty"), "{text:?}");
     }
     assert_eq!(code(&NotEmpty.on_answer(&Answer::without_text())), Some("empty"));
@@ -124,6 +124,20 @@ fn far_below_the_expected_length_is_cut_short_in_every_script() {
 }
 
 #[test]
+fn tokens_are_estimated_in_every_script() {
+    // Within a third of what a vocabulary of 200 000 tokens has for texts of this kind.
+    for (text, about) in
+        [("The circuit opens when too many calls fail.", 9), ("当太多调用失败时断路器会打开", 12)]
+    {
+        let estimate = estimate_tokens(text);
+        assert!(estimate * 3 >= about * 2 && estimate * 2 <= about * 3, "{text}: {estimate}");
+        let code = |expected| code(&Length::tokens(expected).on_text(text));
+        assert_eq!((code(estimate * 5), code(estimate * 5 + 6)), (None, Some("length")));
+    }
+    assert_eq!(estimate_tokens(""), 0);
+}
+
+#[test]
 fn cut_arguments_are_never_an_empty_object() {
     let check = ToolCalls::offered(["write_file"]);
     for bad in ["", " ", "{\"path\": \"/etc", "{\"path\": ", "null", "[]", "\"{}\"", "{}{}"] {
@@ -178,7 +192,7 @@ fn the_hint_says_whether_the_same_request_may_help() {
         (verdict.class(), verdict.hint())
     };
     let soft = Class::Soft;
-    let long = "word ".repeat(90);
+    let long: String = (0..90).map(|i| format!("word{i} ")).collect();
     assert_eq!(judge(Answer::new("")), (soft(SoftKind::Empty), Hint::Same));
     assert_eq!(judge(Answer::new("And so")), (soft(SoftKind::Truncated), Hint::Same));
     assert_eq!(judge(calls("t", "{\"a\":")), (soft(SoftKind::ToolCall), Hint::Modify));

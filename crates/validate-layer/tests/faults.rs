@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use failsoft_core::{Class, Finish, Hint, SoftKind, ToolCall, Verdict};
-use validate_layer::{Answer, ValidateBuilder, ValidateLayer};
+use validate_layer::{Answer, ValidateBuilder, ValidateLayer, checks::Length};
 
 fn judge(build: impl FnOnce(ValidateBuilder) -> ValidateBuilder, answer: &Answer) -> Verdict {
     build(ValidateLayer::builder()).build().unwrap().validator().judge(answer).0
@@ -82,4 +82,31 @@ fn v_f3_each_of_several_calls_has_its_own_finding() {
     let (_, report) = layer.validator().judge(&calls([("a", "{"), ("b", "{}"), ("c", "{}")]));
     let found: Vec<_> = report.findings().iter().map(|f| (f.path().unwrap(), f.code())).collect();
     assert_eq!(found, [("/tool_calls/0", "tool.arguments"), ("/tool_calls/2", "tool.unknown")]);
+}
+
+#[test]
+fn v_j2_whitespace_without_end_is_a_loop_whatever_the_json_before_it() {
+    let text = ["{\"items\": [{\"text\": \"alpha\"", &" \n".repeat(2000)].concat();
+    for finish in [Finish::Stop, Finish::Length] {
+        let verdict = judge(|b| b.json(), &Answer::new(&*text).with_finish(finish));
+        assert_eq!((verdict.class(), verdict.hint()), (Class::Soft(SoftKind::Repetition), Hint::Modify));
+    }
+}
+
+#[test]
+fn v_j3_a_loop_that_the_server_stopped_as_if_it_were_done_is_a_loop() {
+    let text = "I'll do it now. ".repeat(80);
+    let verdict = judge(|b| b, &Answer::new(&*text).with_finish(Finish::Stop));
+    assert_eq!(verdict.class(), Class::Soft(SoftKind::Repetition));
+    assert!(
+        judge(ValidateBuilder::allow_repetition, &Answer::new(&*text).with_finish(Finish::Stop)).is_success()
+    );
+}
+
+#[test]
+fn v_h8_a_text_without_spaces_is_as_long_as_it_is() {
+    let text = "当太多调用失败时断路器会打开然后由几个探测请求决定何时再次关闭";
+    for length in [Length::words(16), Length::chars(31), Length::tokens(31)] {
+        assert!(judge(|b| b.expected_length(length), &Answer::new(text)).is_success(), "{length:?}");
+    }
 }

@@ -360,6 +360,24 @@ async fn a_wrong_answer_goes_along_with_its_fault_for_whoever_asks_again() {
 }
 
 #[tokio::test]
+async fn an_answer_that_a_reader_found_cut_is_a_loop_if_it_never_came_to_an_end() {
+    let insight = Insight::new();
+    let cut = |text: &str| {
+        insight.learn(|facts| {
+            facts.verdict = Some(Verdict::soft(SoftKind::Truncated));
+            facts.text = Some(text.into());
+        });
+        with_insight(&insight)
+    };
+    let err = through(ValidateLayer::builder(), cut(&"I'll do it now. ".repeat(80))).await.unwrap_err();
+    assert_eq!(soft(&err), (SoftKind::Repetition, Hint::Modify));
+    assert_eq!(fault(&err).report().unwrap().leading().unwrap().code(), "repetition.loop");
+    assert_eq!(insight.verdict(), Some(Verdict::soft(SoftKind::Repetition)));
+    let err = through(ValidateLayer::builder(), cut("It began well, and then")).await.unwrap_err();
+    assert_eq!(soft(&err).0, SoftKind::Truncated);
+}
+
+#[tokio::test]
 async fn cut_at_the_limit_with_nothing_written_is_never_repeated_as_it_was() {
     let insight = Insight::new();
     insight.learn(|facts| {

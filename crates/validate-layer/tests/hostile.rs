@@ -1,0 +1,82 @@
+//! Ten megabytes made to be slow: each is judged in bounded time and memory, with a finding that says what it is.
+//!
+//! Steps are not counted here; a bound of a minute in a debug build fails what is quadratic (hours) and nothing else.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::time::Duration;
+
+use failsoft_core::{Report, Verdict};
+use tokio::time::Instant;
+use validate_layer::{Answer, ValidateBuilder, ValidateLayer};
+
+const SIZE: usize = 10_000_000;
+
+fn judge(build: impl FnOnce(ValidateBuilder) -> ValidateBuilder, text: String) -> (Verdict, Report) {
+    let layer = build(ValidateLayer::builder()).build().unwrap();
+    let answer = Answer::new(text);
+    let start = Instant::now();
+    let judged = layer.validator().judge(&answer);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    judged
+}
+
+fn code(judged: &(Verdict, Report)) -> Option<&'static str> {
+    judged.1.leading().map(failsoft_core::Finding::code)
+}
+
+fn to_size(unit: &str) -> String {
+    unit.repeat(SIZE / unit.len() + 1)
+}
+
+#[test]
+fn one_letter() {
+    assert_eq!(code(&judge(|b| b, to_size("a"))), Some("repetition.loop"));
+}
+
+#[test]
+fn whitespace_around_nothing() {
+    let text = ["x", &to_size(" \n"), "y"].concat();
+    assert_eq!(code(&judge(|b| b, text)), Some("repetition.whitespace"));
+}
+
+#[test]
+fn almost_periodic() {
+    // Each border fails late: what makes a naive search for periods quadratic.
+    let text = to_size(&[&"a".repeat(2000), "b"].concat());
+    assert_eq!(code(&judge(|b| b, text)), Some("repetition.loop"));
+    let (mut long, mut short) = ("xy ".to_owned(), "z ".to_owned());
+    while long.len() < SIZE {
+        (long, short) = ([&*long, &*short].concat(), long);
+    }
+    // A Fibonacci word has runs everywhere and four copies of nothing.
+    assert_eq!(code(&judge(|b| b, long)), Some("repetition.variety"));
+}
+
+#[test]
+fn runs_of_whitespace_that_are_never_long_enough() {
+    let text = to_size(&["word", &" ".repeat(1500), "\n"].concat());
+    assert!(code(&judge(|b| b, text)).is_some());
+}
+
+#[test]
+fn nested_deeper_than_any_stack() {
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let depth = SIZE / (open.len() + close.len());
+        let text = [&*open.repeat(depth), "1", &close.repeat(depth)].concat();
+        let found = judge(|b| b.json().require("/a").allow_repetition(), text);
+        assert_eq!(code(&found), Some("json.depth"));
+        let cut = judge(|b| b.json().allow_repetition(), open.repeat(depth));
+        assert!(!cut.0.is_success());
+    }
+}
+
+#[test]
+fn a_million_keys() {
+    let keys: String = (0..1_000_000).map(|i| format!("\"{i}\":0,")).collect();
+    let text = ["{", &keys, "\"0\":1}"].concat();
+    assert_eq!(code(&judge(|b| b.json().require("/missing"), text)), Some("json.duplicate-key"));
+    let text = ["{", &keys, "\"a\":1}"].concat();
+    let found = judge(|b| b.json().require("/missing").require("/a"), text);
+    assert_eq!((code(&found), found.1.findings().len()), (Some("required"), 1));
+}
