@@ -288,7 +288,10 @@ impl Account {
         now: Now,
     ) -> Crossed {
         let used = used.min(MAX_CALL);
-        self.ring.settle(share.tick, share.reserved, used.saturating_sub(share.gone));
+        // Which attempts used it nobody knows: as much as may have been in the window counts there.
+        let beyond = used.saturating_sub(share.reserved.saturating_add(share.gone));
+        let here = used.min(share.reserved).saturating_add(beyond);
+        self.ring.settle(share.tick, share.reserved, here);
         self.spend.settled(outcome, used, unknown);
         let paused = self.spent_lately(rules, used, now);
         Crossed { paused, ..self.crossed_by_spending(rules) }

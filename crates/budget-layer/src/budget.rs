@@ -289,10 +289,10 @@ impl Parts {
         self.iter().find(|part| Arc::ptr_eq(&part.budget.0, &of.0)).map_or(0, |part| part.each)
     }
 
-    /// As [`take_crossed`](Self::take_crossed), which allocates nothing where nothing was.
+    /// Whether nothing is charged.
     #[inline]
-    pub(crate) fn take_crossed_if_any(&mut self) -> Vec<(Budget, Crossed)> {
-        if self.iter().all(|part| part.crossed.is_nothing()) { Vec::new() } else { self.take_crossed() }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.few[0].is_none()
     }
 
     /// What was crossed, and where, and has not been told.

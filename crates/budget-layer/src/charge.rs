@@ -9,7 +9,7 @@ use std::{
     task::Waker,
 };
 
-use failsoft_core::{Call, CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
+use failsoft_core::{CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
 use tokio::time::Instant;
 
 use crate::{
@@ -34,17 +34,32 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Begins the call for which something was reserved; its scope tells what is used.
+    /// Begins the call for which something is reserved; its scope tells what is used.
     #[inline]
-    pub(crate) fn begin(options: CallOptions, bill: Bill) -> (Call, Self) {
-        let reserved = options.reserving(bill);
-        (reserved.call(), Self { reserved: Some(reserved), working: false })
+    pub(crate) fn begin<E>(
+        options: CallOptions,
+        reserve: impl FnOnce(&mut Bill) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let reserved = options.try_reserving(reserve)?;
+        Ok(Self { reserved: Some(reserved), working: false })
     }
 
-    /// Runs what belongs to the inner service; its panic is a failure of the call.
+    /// What is worth telling of the reservation; nothing is locked meanwhile.
+    #[inline]
+    pub(crate) fn tell(&self) {
+        if let Some(reserved) = &self.reserved {
+            tell(reserved.lock());
+        }
+    }
+
+    /// Runs what belongs to the inner service, in the scope of the call; its panic is a failure of the call.
+    #[inline]
     pub(crate) fn working<R>(&mut self, work: impl FnOnce() -> R) -> R {
         self.working = true;
-        let result = work();
+        let result = match &self.reserved {
+            Some(reserved) => reserved.enter(work),
+            None => work(),
+        };
         self.working = false;
         result
     }
@@ -76,7 +91,7 @@ impl fmt::Debug for Charge {
 }
 
 /// What was reserved for one call, in the scope of that call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Bill {
     estimate: Estimate,
     is_final: bool,
@@ -120,17 +135,19 @@ impl Used {
 }
 
 impl Bill {
+    /// What it is about, before anything is reserved.
     #[inline]
-    pub(crate) fn new(
+    pub(crate) fn set(
+        &mut self,
         estimate: Estimate,
-        parts: Parts,
         is_final: bool,
         cut_in_full: bool,
         clocks: Clocks,
         now: Now,
-    ) -> Self {
-        let state = Mutex::new(State { parts, ..State::default() });
-        Self { estimate, is_final, cut_in_full, clocks, began: now.at, ended: AtomicU16::new(0), state }
+    ) -> &mut Parts {
+        self.estimate = estimate;
+        (self.is_final, self.cut_in_full, self.clocks, self.began) = (is_final, cut_in_full, clocks, now.at);
+        &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).parts
     }
 
     fn measure(&self, unit: Unit, usage: &Usage) -> u64 {
@@ -142,7 +159,7 @@ impl Bill {
 
     fn settle(&self, usage: &Usage, silent: u32) {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.settled, true) {
+        if std::mem::replace(&mut state.settled, true) || state.parts.is_empty() {
             return;
         }
         let ended = self.ended().unwrap_or(Ended::CANCELLED);
@@ -290,11 +307,11 @@ mod tests {
     fn bill() -> (Bill, Budget) {
         let layer = BudgetLayer::builder().tokens(1_000).soft_line(1.0).build().unwrap();
         let budget = layer.budget().clone();
-        let mut parts = Parts::default();
+        let mut bill = Bill::default();
+        let parts = bill.set(Estimate::whole(100), false, false, Clocks::NONE, Now::default());
         parts.push(Part::new(budget.clone(), 100));
         let ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
         assert!(parts.reserve(ask, Now::default()).is_ok());
-        let bill = Bill::new(Estimate::whole(100), parts, false, false, Clocks::NONE, Now::default());
         (bill, budget)
     }
 

@@ -32,7 +32,7 @@ use crate::Price;
 pub use self::text::estimate_text;
 
 /// Tokens that a call may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// The prompt's part, where it is known apart.
     input: Option<u64>,

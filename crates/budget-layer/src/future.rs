@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Call, Classify, Fault, Step, Watch};
+use failsoft_core::{BoxError, Classify, Fault, Step, Watch};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -27,7 +27,7 @@ pin_project! {
 pin_project! {
     #[project = StateProjected]
     enum State<F, S, Req> {
-        Called { #[pin] future: F, call: Call },
+        Called { #[pin] future: F },
         Denied { error: Option<BoxError> },
         Waiting { waiting: Box<Waiting<S, Req>> },
     }
@@ -38,14 +38,13 @@ struct Waiting<S, Req> {
     /// A clone that nothing is reserved in.
     inner: S,
     request: Option<Req>,
+    /// `None` once it was its turn.
     line: Option<Box<Line>>,
-    /// The scope, once it was its turn.
-    call: Option<Call>,
 }
 
 impl<F, C, S, Req> ResponseFuture<F, C, S, Req> {
-    pub(crate) const fn called(future: F, call: Call, classify: C, charge: Charge) -> Self {
-        Self { state: State::Called { future, call }, classify, charge: Some(charge) }
+    pub(crate) const fn called(future: F, classify: C, charge: Charge) -> Self {
+        Self { state: State::Called { future }, classify, charge: Some(charge) }
     }
 
     pub(crate) fn denied(fault: Fault, classify: C) -> Self {
@@ -53,14 +52,14 @@ impl<F, C, S, Req> ResponseFuture<F, C, S, Req> {
     }
 
     pub(crate) fn waiting(line: Box<Line>, inner: S, request: Req, classify: C) -> Self {
-        let waiting = Box::new(Waiting { inner, request: Some(request), line: Some(line), call: None });
+        let waiting = Box::new(Waiting { inner, request: Some(request), line: Some(line) });
         Self { state: State::Waiting { waiting }, classify, charge: None }
     }
 }
 
 /// How a wait ends.
 enum Waited<F> {
-    Called(F, Call),
+    Called(F),
     Failed(BoxError),
 }
 
@@ -71,21 +70,20 @@ where
     fn poll(&mut self, charge: &mut Option<Charge>, cx: &mut Context<'_>) -> Poll<Waited<S::Future>> {
         if let Some(line) = &mut self.line {
             match ready!(line.poll(cx)) {
-                Admission::Begun(call, begun) => (self.call, *charge) = (Some(call), Some(begun)),
+                Admission::Begun(begun) => *charge = Some(begun),
                 Admission::Denied(fault) => return Poll::Ready(Waited::Failed(fault.into())),
                 // Nobody waits in two lines.
                 Admission::Waits(line) => drop(line),
             }
             self.line = None;
         }
-        let (Some(call), Some(charge)) = (&self.call, charge) else { return Poll::Pending };
+        let Some(charge) = charge else { return Poll::Pending };
         let inner = &mut self.inner;
-        if let Err(err) = ready!(charge.working(|| call.enter(|| inner.poll_ready(cx)))) {
+        if let Err(err) = ready!(charge.working(|| inner.poll_ready(cx))) {
             return Poll::Ready(Waited::Failed(err.into()));
         }
         let Some(request) = self.request.take() else { return Poll::Pending };
-        let future = charge.working(|| call.enter(|| inner.call(request)));
-        Poll::Ready(Waited::Called(future, call.clone()))
+        Poll::Ready(Waited::Called(charge.working(|| inner.call(request))))
     }
 }
 
@@ -102,11 +100,9 @@ where
         let mut this = self.project();
         let result = loop {
             match this.state.as_mut().project() {
-                StateProjected::Called { future, call } => {
+                StateProjected::Called { future } => {
                     break match this.charge {
-                        Some(charge) => {
-                            ready!(charge.working(|| call.enter(|| future.poll(cx)))).map_err(Into::into)
-                        }
+                        Some(charge) => ready!(charge.working(|| future.poll(cx))).map_err(Into::into),
                         // Polled again after the end: what then happens is the inner future's to say.
                         None => ready!(future.poll(cx)).map_err(Into::into),
                     };
@@ -116,7 +112,7 @@ where
                 }
                 StateProjected::Waiting { waiting } => {
                     match ready!(waiting.poll(this.charge, cx)) {
-                        Waited::Called(future, call) => this.state.set(State::Called { future, call }),
+                        Waited::Called(future) => this.state.set(State::Called { future }),
                         Waited::Failed(error) => {
                             this.state.set(State::Denied { error: None });
                             if let Some(mut charge) = this.charge.take() {

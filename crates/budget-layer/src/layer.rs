@@ -1,6 +1,6 @@
 //! The layer: the budgets, and the rules by which calls are charged to them.
 
-use std::{fmt, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use failsoft_core::{ByResponse, Call, CallOptions, Fault, Mark};
 use tower_layer::Layer;
@@ -11,7 +11,6 @@ use crate::{
     account::{Ask, Denied, queue::Turn},
     budget::{Part, Parts},
     builder::Options,
-    charge::Bill,
     estimate::{Estimate, millis},
     events,
     line::Line,
@@ -83,20 +82,6 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         R: PassSoft<Req>,
     {
         let estimate = self.priced(self.estimator.estimate(request).at_least_one());
-        let mut parts = Parts::default();
-        let mut refused = None;
-        let mut ledgers = self.ledgers.iter();
-        self.keyed.each(request, |key| {
-            if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
-                match self.part(ledger, key, &estimate) {
-                    Ok(part) => parts.push(part),
-                    Err(denial) => refused = Some(denial),
-                }
-            }
-        });
-        if let Some(denial) = refused {
-            return Admission::Denied(denial.fault());
-        }
         let ask = Ask {
             is_final: Call::is_marked(Mark::Final),
             passes_soft: self.pass_soft.passes(request),
@@ -104,11 +89,54 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             turn: Turn::LAST,
         };
         let now = self.clocks.now();
-        let mut wanted =
-            Wanted { estimate, parts, is_final: ask.is_final, options: self.options, clocks: self.clocks };
-        match wanted.parts.reserve(ask, now) {
-            Ok(()) => wanted.begin(Call::options(), now),
-            Err((budget, denied)) => wanted.refused(ask, &budget, &denied, now),
+        let begun = Charge::begin(Call::options(), |bill| {
+            let parts = bill.set(estimate, ask.is_final, self.options.cut_in_full, self.clocks, now);
+            let mut refused = None;
+            let mut ledgers = self.ledgers.iter();
+            self.keyed.each(request, |key| {
+                if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
+                    match self.part(ledger, key, &estimate) {
+                        Ok(part) => parts.push(part),
+                        Err(denial) => refused = Some(denial),
+                    }
+                }
+            });
+            if let Some(denial) = refused {
+                // Of those that were opened before, nothing is charged.
+                *parts = Parts::default();
+                return Err(Box::new(Refused::Outright(denial)));
+            }
+            let reserved = parts.reserve(ask, now);
+            reserved.map_err(|(budget, denied)| Box::new(Refused::Now(std::mem::take(parts), budget, denied)))
+        });
+        match begun {
+            Ok(charge) => {
+                charge.tell();
+                Admission::Begun(charge)
+            }
+            Err(refused) => self.refused(estimate, ask, refused, now),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, estimate: Estimate, ask: Ask, refused: Box<Refused>, now: Now) -> Admission {
+        match *refused {
+            Refused::Outright(denial) => Admission::Denied(denial.fault()),
+            Refused::Now(parts, budget, denied) => {
+                let wanted = Wanted {
+                    estimate,
+                    parts,
+                    is_final: ask.is_final,
+                    options: self.options,
+                    clocks: self.clocks,
+                };
+                match self.options.wait {
+                    Some(wait) if denied.passes(budget.rules()) => {
+                        Line::begin(wanted, ask, wait, &budget, &denied)
+                    }
+                    _ => wanted.denied(&budget, &denied, now),
+                }
+            }
         }
     }
 
@@ -144,9 +172,17 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
 
 /// What comes of asking the budgets for a call.
 pub(crate) enum Admission {
-    Begun(Call, Charge),
+    Begun(Charge),
     Denied(Fault),
     Waits(Box<Line>),
+}
+
+/// Why a call does not begin.
+enum Refused {
+    /// Whatever is left.
+    Outright(Denial),
+    /// There is not enough now.
+    Now(Parts, Budget, Denied),
 }
 
 /// What a call wants of its budgets.
@@ -160,24 +196,18 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Begins the call for which everything is reserved.
-    #[inline]
-    pub(crate) fn begin(mut self, options: CallOptions, now: Now) -> Admission {
-        let crossed = self.parts.take_crossed_if_any();
-        let cut_in_full = self.options.cut_in_full;
-        let bill = Bill::new(self.estimate, self.parts, self.is_final, cut_in_full, self.clocks, now);
-        let (call, charge) = Charge::begin(options, bill);
-        for (budget, crossed) in crossed {
-            events::crossed(&budget, crossed);
-        }
-        Admission::Begun(call, charge)
-    }
-
-    /// There is not enough now.
-    #[cold]
-    fn refused(self, ask: Ask, budget: &Budget, denied: &Denied, now: Now) -> Admission {
-        match self.options.wait {
-            Some(wait) if denied.passes(budget.rules()) => Line::begin(self, ask, wait, budget, denied),
-            _ => self.denied(budget, denied, now),
+    pub(crate) fn begin(self, options: CallOptions, now: Now) -> Admission {
+        let Self { estimate, parts, is_final, options: Options { cut_in_full, .. }, clocks } = self;
+        let begun = Charge::begin(options, |bill| {
+            *bill.set(estimate, is_final, cut_in_full, clocks, now) = parts;
+            Ok::<_, Infallible>(())
+        });
+        match begun {
+            Ok(charge) => {
+                charge.tell();
+                Admission::Begun(charge)
+            }
+            Err(never) => match never {},
         }
     }
 

@@ -68,9 +68,9 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let classify = self.layer.classify.clone();
         match self.layer.admit(&request) {
-            Admission::Begun(call, mut charge) => {
-                let future = charge.working(|| call.enter(|| self.inner.call(request)));
-                ResponseFuture::called(future, call, classify, charge)
+            Admission::Begun(mut charge) => {
+                let future = charge.working(|| self.inner.call(request));
+                ResponseFuture::called(future, classify, charge)
             }
             Admission::Denied(fault) => {
                 self.let_go();

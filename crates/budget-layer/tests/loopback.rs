@@ -11,7 +11,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::State, routing::post};
-use budget_layer::{BudgetLayer, Estimate, Estimator, Outcome};
+use budget_layer::{BudgetLayer, Estimate, Estimator, OneForAll, Outcome};
 use bytes::Bytes;
 use failsoft_core::{Call, End, Guard, Judge, Seen, Slot, Usage, Verdict, Watch};
 use futures_util::stream;
@@ -127,65 +127,32 @@ macro_rules! service {
     }};
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_third_of_the_clients_hanging_up_the_ledger_is_the_bill_and_at_least_the_bill_of_what_was_cut()
-{
-    const CALLS: u64 = 90;
-    let (url, bill) = provider().await;
+/// So many calls at once, against a limit for so many.
+const CALLS: u64 = 1_000;
+const ENOUGH_FOR: u64 = 100;
+
+/// Each answer has so many tokens.
+const ANSWER: u64 = 12;
+const LIMIT: u64 = ENOUGH_FOR * (PROMPT + ANSWER);
+
+/// Makes all calls at once; of each third, whoever calls hangs up. How many were admitted.
+async fn at_once(layer: BudgetLayer<OneForAll, Exact>, url: String, third: u64) -> u64 {
     let client = reqwest::Client::new();
-    let layer =
-        BudgetLayer::builder().tokens(1_000_000).estimator(Exact).charge_cut_in_full().build().unwrap();
-    let budget = layer.budget().clone();
     let service = service!(layer, client);
     let calls: Vec<_> = (0..CALLS)
         .map(|id| {
-            let request = post_to(&client, &url, id, 20 + id % 10);
-            let call = service.clone().oneshot(request);
+            let call = service.clone().oneshot(post_to(&client, &url, id, ANSWER));
             tokio::spawn(async move {
-                let mut response = call.await.unwrap();
-                if id % 3 == 0 {
+                let Ok(mut response) = call.await else { return false };
+                if id % 3 == third {
+                    // Before the last of its tokens.
                     for _ in 0..id % 5 {
                         response.chunk().await.unwrap();
                     }
-                    return;
+                    return true;
                 }
-                let text = response.text().await.unwrap();
-                assert!(text.contains("usage"));
-            })
-        })
-        .collect();
-    for call in calls {
-        call.await.unwrap();
-    }
-    let spend = budget.spend();
-    assert_eq!((budget.reserved(), spend.calls()), (0, CALLS), "each settled once");
-    assert_eq!((spend.of(Outcome::Success).calls, spend.of(Outcome::Cancelled).calls), (60, 30));
-    let bill = bill.lock().unwrap();
-    let billed = |cut: bool| {
-        bill.iter().filter(|(id, _)| (*id % 3 == 0) == cut).map(|(_, tokens)| tokens).sum::<u64>()
-    };
-    assert_eq!(spend.of(Outcome::Success).spent, billed(false));
-    assert!(spend.of(Outcome::Cancelled).spent >= billed(true));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_at_once_are_admitted_as_many_as_there_is_enough_for_and_not_one_more() {
-    let (url, bill) = provider().await;
-    let client = reqwest::Client::new();
-    let layer = BudgetLayer::builder().tokens(40 * (PROMPT + 5)).estimator(Exact).build().unwrap();
-    let budget = layer.budget().clone();
-    let service = service!(layer, client);
-    let calls: Vec<_> = (0..200)
-        .map(|id| {
-            let call = service.clone().oneshot(post_to(&client, &url, id, 5));
-            tokio::spawn(async move {
-                match call.await {
-                    Ok(response) => {
-                        response.text().await.unwrap();
-                        true
-                    }
-                    Err(_) => false,
-                }
+                assert!(response.text().await.unwrap().contains("usage"));
+                true
             })
         })
         .collect();
@@ -193,7 +160,46 @@ async fn streams_at_once_are_admitted_as_many_as_there_is_enough_for_and_not_one
     for call in calls {
         admitted += u64::from(call.await.unwrap());
     }
-    assert_eq!((admitted, budget.remaining(), budget.reserved()), (40, 0, 0));
+    admitted
+}
+
+// P30, G97, V-H4: of a thousand streams at once there was enough for a hundred; a third hung up and paid nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_third_of_the_clients_hanging_up_the_ledger_is_the_bill_and_at_least_the_bill_of_what_was_cut()
+{
+    let (url, bill) = provider().await;
+    let layer = BudgetLayer::builder().tokens(LIMIT).estimator(Exact).charge_cut_in_full().build().unwrap();
+    let budget = layer.budget().clone();
+    let admitted = at_once(layer, url, 0).await;
+    let spend = budget.spend();
+    assert_eq!((admitted, spend.calls(), spend.denied()), (ENOUGH_FOR, ENOUGH_FOR, CALLS - ENOUGH_FOR));
+    assert_eq!(
+        (budget.reserved(), budget.spent()),
+        (0, LIMIT),
+        "each settled once, and none above its estimate"
+    );
+    let bill = bill.lock().unwrap();
+    let billed = |cut: bool| {
+        bill.iter().filter(|(id, _)| (*id % 3 == 0) == cut).map(|(_, tokens)| tokens).sum::<u64>()
+    };
+    // One that hangs up when all has come already is complete.
+    let (complete, cut) = (spend.of(Outcome::Success), spend.of(Outcome::Cancelled));
+    assert_eq!(complete.calls + cut.calls, ENOUGH_FOR);
+    assert!(
+        cut.calls > 0
+            && cut.spent >= billed(true)
+            && complete.spent + cut.spent >= billed(true) + billed(false)
+    );
+    assert_eq!(complete.spent, complete.calls * (PROMPT + ANSWER));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_thousand_streams_at_once_exactly_those_are_admitted_for_which_there_is_enough() {
+    let (url, bill) = provider().await;
+    let layer = BudgetLayer::builder().tokens(LIMIT).estimator(Exact).build().unwrap();
+    let budget = layer.budget().clone();
+    let admitted = at_once(layer, url, 3).await;
+    assert_eq!((admitted, budget.remaining(), budget.reserved()), (ENOUGH_FOR, 0, 0));
     assert_eq!(budget.spent(), bill.lock().unwrap().values().sum::<u64>());
 }
 

@@ -228,6 +228,17 @@ async fn dropped_at_any_point_a_call_settles_once() {
     }
 }
 
+// G93: of what an attempt says again and again, as a stream does, the last counts, and nothing twice.
+#[tokio::test]
+async fn of_what_one_attempt_says_the_last_counts() {
+    let call = one();
+    let slot = call.asked.slot();
+    let told = [usage(9, 1), usage(9, 7), usage(9, 7), usage(9, 20)];
+    let (budget, response) = call.answered(Answer::read(slot, told.map(Step::Told)));
+    response.into_body().collect().await.unwrap();
+    assert_eq!(standing(&budget, Outcome::Success), (29, 0, 1));
+}
+
 // The guard would settle too soon if it were dropped before the body.
 #[tokio::test]
 async fn what_a_body_says_while_it_is_dropped_still_counts() {

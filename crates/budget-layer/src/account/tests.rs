@@ -217,7 +217,7 @@ fn a_window_is_forgotten_only_once_nothing_is_in_it() {
 }
 
 #[test]
-fn a_further_attempt_counts_from_now_on_and_what_has_left_the_window_is_not_charged_again() {
+fn a_further_attempt_counts_from_now_on_and_what_was_reserved_before_the_window_not_again() {
     let mut alone = Alone::with(100, SOFT, 0, |rules| rules.window = Window::sliding(MINUTE));
     let start = Instant::now();
     let (mut share, _) = alone.ask(20, PLAIN, at(start)).unwrap();
@@ -229,5 +229,10 @@ fn a_further_attempt_counts_from_now_on_and_what_has_left_the_window_is_not_char
     assert_eq!((share.reserved, alone.account.committed()), (20, 20));
     let now = at(start + 5 * MINUTE);
     alone.account.settle(&alone.rules, &share, 55, Outcome::Success, false, now);
-    assert_eq!((alone.account.committed(), alone.account.spend().spent()), (15, 55));
+    assert_eq!((alone.account.committed(), alone.account.spend().spent()), (20, 55));
+    let now = at(start + 20 * MINUTE);
+    alone.account.advance(&alone.rules, now);
+    alone.account.reserve(&alone.rules, &mut share, 20);
+    alone.account.settle(&alone.rules, &share, 90, Outcome::Success, false, now);
+    assert_eq!(alone.account.committed(), 30, "10 more than was ever reserved");
 }

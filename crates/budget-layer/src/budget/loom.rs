@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg failsoft_loom" cargo test --release -p budget-layer --lib loom`
 
-use loom::{model::Builder, thread};
+use ::loom::{model::Builder, thread};
 
 use super::*;
 use crate::{Outcome, Window, account::Lines};
@@ -98,7 +98,8 @@ fn loom_reserve_and_settle_leave_exact_sums_and_never_pass_the_limit() {
         let mine = call(5)(&shared);
         let state = shared.snapshot();
         assert!(state.spent + state.reserved <= 10, "{state:?}");
-        assert_eq!(standing(&shared), (mine + other.join().unwrap(), 0));
+        let used = mine + other.join().unwrap();
+        assert_eq!(standing(&shared), (used, 0));
     });
 }
 

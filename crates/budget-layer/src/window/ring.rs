@@ -229,6 +229,7 @@ mod tests {
         Now { at: Some(at), ..Now::default() }
     }
 
+    // G111: a counter that lived exactly as long as its window was lost before the window was over.
     #[test]
     fn what_began_a_window_ago_has_left_and_what_began_later_has_not() {
         let (mut ring, start) = (minute(), Instant::now());
@@ -251,6 +252,22 @@ mod tests {
         assert_eq!((ring.committed(), ring.reserved()), (0, 0));
         ring.settle(tick, 10, 13);
         assert_eq!(ring.committed(), 3);
+    }
+
+    // G109: what is given back too late belongs to somebody else by now.
+    #[test]
+    fn what_is_given_back_after_it_left_the_window_takes_nothing_from_others() {
+        let (mut ring, start) = (minute(), Instant::now());
+        ring.advance(now(start));
+        let first = ring.reserve(10);
+        // The very cell that the first was in.
+        ring.advance(now(start + MINUTE + MINUTE / STEPS));
+        let second = ring.reserve(10);
+        assert_eq!(index(first), index(second));
+        ring.release(first, 10);
+        assert_eq!((ring.committed(), ring.reserved()), (10, 10));
+        ring.release(second, 10);
+        assert_eq!((ring.committed(), ring.reserved()), (0, 0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::{Call, CallOptions, Scope};
+use super::{Call, CallOptions, Scope, frame::Entered};
 use crate::{Closing, ledger::Ledger};
 
 /// What a budget has reserved for a call. It lives in the scope of the call, see [`CallOptions::reserving`], and is asked for
@@ -78,6 +78,13 @@ impl Reservation for NoReservation {
 pub struct Reserved<R: Reservation>(Arc<Scope<R>>);
 
 impl<R: Reservation> Reserved<R> {
+    /// Makes this the current call while `f` runs.
+    #[inline]
+    pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _frame = Entered::new(Some(self.call()));
+        f()
+    }
+
     /// The call.
     #[must_use]
     #[inline]
@@ -111,8 +118,25 @@ impl<R: Reservation> fmt::Debug for Reserved<R> {
 
 impl CallOptions {
     /// Begins the call as [`begin`](Self::begin) does, with what a budget has reserved for it.
-    #[inline]
     pub fn reserving<R: Reservation>(self, reservation: R) -> Reserved<R> {
         Reserved(Arc::new(self.scope(reservation, Ledger::held())))
+    }
+
+    /// The same, but the reservation is made in its place in the call's scope: one that is moved there costs more than all else.
+    ///
+    /// # Errors
+    ///
+    /// Those of `reserve`. Then there is no call, and what there was of the reservation is dropped.
+    #[inline]
+    pub fn try_reserving<R, E>(self, reserve: impl FnOnce(&mut R) -> Result<(), E>) -> Result<Reserved<R>, E>
+    where
+        R: Reservation + Default,
+    {
+        let mut scope = Arc::new(self.scope(R::default(), Ledger::held()));
+        // Nobody else has it yet.
+        if let Some(Scope { reservation, .. }) = Arc::get_mut(&mut scope) {
+            reserve(reservation)?;
+        }
+        Ok(Reserved(scope))
     }
 }
