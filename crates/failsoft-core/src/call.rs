@@ -20,6 +20,7 @@
 //! # });
 //! ```
 
+mod blockers;
 mod frame;
 mod reserved;
 mod routes;
@@ -40,12 +41,13 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 pub use self::{
-    frame::Deferred,
+    blockers::{Blocker, Blockers},
+    frame::{Deferred, EnteredDeferred},
     reserved::{OnClose, Reservation, Reserved},
     taken::TakenRetry,
 };
 use self::{
-    frame::{Entered, Frame, with_frame},
+    frame::{Entered, Frame, Retrying, is_in_call, with_frame},
     reserved::NoReservation,
     routes::Routes,
 };
@@ -62,9 +64,11 @@ struct Scope<R: ?Sized = dyn Reservation> {
     max_attempts: Option<u32>,
     /// Further attempts, the first one not counted.
     further: AtomicU32,
-    /// The cap of a retry layer on the retries of all layers below it.
-    max_retries: Option<u32>,
+    /// Whether it is a retry layer's, and its cap on the retries of all layers below it.
+    retrying: Retrying,
     retries: AtomicU32,
+    /// Whether it is a fallback's.
+    routing: bool,
     /// Whether this scope, or one around it, remembers routes.
     routed: bool,
     notes: Mutex<Notes>,
@@ -86,6 +90,8 @@ struct Notes {
     routes: Routes,
     /// Kept by each scope that a fallback opened: until when its first route has time.
     route_limit: Option<Instant>,
+    /// Kept by the scopes of retries.
+    blockers: Blockers,
 }
 
 /// A mark on a call that layers obey.
@@ -178,7 +184,7 @@ impl CallOptions {
         };
         let parent = current.filter(|_| !self.isolated);
         let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
-        let caps = Caps { attempts: self.max_attempts, retries: None };
+        let caps = Caps { attempts: self.max_attempts, ..Caps::default() };
         Scope { deadline, marks, ..Scope::child(parent, caps, false, reservation, ledger) }
     }
 }
@@ -211,13 +217,16 @@ impl Call {
     #[must_use]
     #[inline]
     pub fn is_current() -> bool {
-        with_frame(|frame| frame.call.is_some()).unwrap_or(false)
+        is_in_call()
     }
 
     /// The nearest deadline of the current call.
     #[must_use]
     #[inline]
     pub fn current_deadline() -> Option<Instant> {
+        if !is_in_call() {
+            return None;
+        }
         with_frame(|frame| frame.call.as_ref().and_then(Self::deadline)).flatten()
     }
 
@@ -387,8 +396,8 @@ impl Call {
     }
 
     /// A scope of a layer: everything is inherited.
-    fn child(parent: Option<Self>, max_retries: Option<u32>, routing: bool) -> Self {
-        let caps = Caps { attempts: None, retries: max_retries };
+    fn child(parent: Option<Self>, retrying: Retrying, routing: bool) -> Self {
+        let caps = Caps { attempts: None, retries: retrying };
         Self(Arc::new(Scope::child(parent, caps, routing, NoReservation, Ledger::default())))
     }
 
@@ -453,10 +462,10 @@ impl Call {
 }
 
 /// The caps of one scope.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Caps {
     attempts: Option<u32>,
-    retries: Option<u32>,
+    retries: Retrying,
 }
 
 /// What is counted: any attempt beyond the first, or one on the same target as the one before.
@@ -479,8 +488,9 @@ impl<R> Scope<R> {
             marks,
             max_attempts: caps.attempts,
             further: AtomicU32::new(0),
-            max_retries: caps.retries,
+            retrying: caps.retries,
             retries: AtomicU32::new(0),
+            routing,
             routed: routing || routed,
             notes: Mutex::default(),
             ledger,
@@ -500,7 +510,7 @@ impl Scope {
         if !within(&self.further, self.max_attempts.map(|max| max.saturating_sub(1))) {
             return false;
         }
-        if kind == Further::Retry && !within(&self.retries, self.max_retries) {
+        if kind == Further::Retry && !within(&self.retries, self.retrying.max) {
             self.further.fetch_sub(1, Ordering::Relaxed);
             return false;
         }

@@ -96,7 +96,10 @@ pub use self::{
 };
 pub use self::{
     backoff::{Backoff, Jitter},
-    call::{Call, CallOptions, Deferred, Mark, OnClose, Reservation, Reserved, Scoped, TakenRetry},
+    call::{
+        Blocker, Blockers, Call, CallOptions, Deferred, EnteredDeferred, Mark, OnClose, Reservation,
+        Reserved, Scoped, TakenRetry,
+    },
     carry::{Carried, Carry, CarryLayer, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
     classify::{

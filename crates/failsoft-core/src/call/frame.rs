@@ -1,6 +1,11 @@
 //! What is current on a thread, and the scopes that are not calls yet.
 
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+};
 
 use super::Call;
 
@@ -10,35 +15,37 @@ use super::Call;
 #[derive(Debug, Default)]
 pub struct Deferred {
     call: Option<Call>,
-    routing: bool,
-    cap: Cap,
+    kind: Kind,
 }
 
-/// A cap on retries in a byte: 0 for none, else one more than there may be. A cap above 254 is none.
-type Cap = u8;
+/// What a scope is. A whole word, though it needs less: a future that holds it is moved in words.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind(u64);
 
-/// So many scopes inside each other may have a cap of their own before they become calls; no stack is deeper.
-const CAPS: u32 = u64::BITS / Cap::BITS;
+/// A cap on retries in a byte: 0 where the scope is no retry's, else one more than there may be, and the largest for none.
+type Cap = u8;
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
     #[must_use]
     pub const fn new() -> Self {
-        Self { call: None, routing: false, cap: 0 }
+        Self { call: None, kind: Kind(0) }
     }
 
     /// The scope of a fallback: the routes taken in it are remembered, see [`Call::visit`].
     #[must_use]
     pub const fn routing() -> Self {
-        Self { call: None, routing: true, cap: 0 }
+        Self { call: None, kind: Kind(Kind::ROUTING) }
     }
 
     /// The scope of a retry: it and all retries inside it together take at most so many, see [`Call::take_retry`], so that
-    /// layers inside each other add up and do not multiply. A cap above 254 is none.
+    /// layers inside each other add up and do not multiply. A cap above 253 is none. What refuses calls inside it is
+    /// remembered, see [`Call::take_blockers`].
     #[must_use]
+    #[inline]
     pub const fn retrying(max_retries: u32) -> Self {
-        let cap = if max_retries < Cap::MAX as u32 { max_retries as Cap + 1 } else { 0 };
-        Self { call: None, routing: false, cap }
+        let cap = if max_retries < Cap::MAX as u32 - 1 { max_retries as Cap + 1 } else { Cap::MAX };
+        Self { call: None, kind: Kind(cap as u64) }
     }
 
     /// Makes this the current scope while `f` runs.
@@ -47,9 +54,17 @@ impl Deferred {
         if let Some(call) = &self.call {
             return call.enter(f);
         }
-        PENDING.set(PENDING.get().with(self.routing, self.cap));
-        let _entered = EnteredDeferred(self);
+        let entered = ManuallyDrop::new(EnteredDeferred::new(self.kind));
+        let _keeping = Keeping { scope: self, entered };
         f()
+    }
+
+    /// Makes this the current scope until the end of what is returned; `None` where it has become a call, which is
+    /// [entered](Self::enter). For a layer that counts nanoseconds: what works in the scope is no closure whose result moves, and
+    /// a scope that is new need not lie in memory.
+    #[inline(always)]
+    pub fn try_begin(&self) -> Option<EnteredDeferred> {
+        if self.call.is_some() { None } else { Some(EnteredDeferred::new(self.kind)) }
     }
 
     /// The call that it has become, if something was recorded.
@@ -64,16 +79,21 @@ pub(super) struct Frame {
     pub(super) call: Option<Call>,
 }
 
-/// The deferred scopes inside the current call that nothing was recorded in. Apart from it, because every call through a
-/// retry or a fallback enters some: this has nothing to drop, so it costs a thread no more than a variable.
+/// What of the thread's scopes the path of every call asks for: whether there is a call, and the deferred scopes inside it
+/// that nothing was recorded in. Apart from the frame, because every call through a retry or a fallback enters some: this has
+/// nothing to drop, so it costs a thread no more than a variable, and is one word, because it is written and read back at once.
+///
+/// From the lowest bit: a byte with the number of scopes, and a flag for the call; a byte with the position, counted from 1, of
+/// the outermost scope that a fallback opened; then their caps, the outermost first.
 #[derive(Clone, Copy)]
-struct Pending {
-    count: u32,
-    /// Which of them, counted from 1, is the outermost that a fallback opened; 0 for none.
-    routed: u32,
-    /// Their caps, the outermost in the lowest byte.
-    caps: u64,
-}
+struct Pending(u64);
+
+/// So many scopes are pending at most: one more makes all around it real.
+const CAPS: u64 = 6;
+const COUNT: u64 = 0x7f;
+const IN_CALL: u64 = 0x80;
+const ROUTED_AT: u32 = 8;
+const CAPS_AT: u32 = 16;
 
 thread_local! {
     static FRAME: RefCell<Frame> = const { RefCell::new(Frame { call: None }) };
@@ -86,51 +106,129 @@ pub(super) fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
     FRAME.try_with(|frame| frame.try_borrow_mut().ok().map(|mut frame| f(&mut frame))).ok().flatten()
 }
 
-impl Pending {
-    const NONE: Self = Self { count: 0, routed: 0, caps: 0 };
+/// Whether a call is current, without a look at it.
+#[inline]
+pub(super) fn is_in_call() -> bool {
+    PENDING.get().is_in_call()
+}
 
-    /// One scope more, the innermost.
+impl Kind {
+    const ROUTING: u64 = 1 << Cap::BITS;
+
     #[inline]
-    const fn with(mut self, routing: bool, cap: Cap) -> Self {
-        if self.count < CAPS {
-            self.caps |= (cap as u64) << (self.count * Cap::BITS);
-        }
-        self.count += 1;
-        if routing && self.routed == 0 {
-            self.routed = self.count;
-        }
-        self
+    const fn cap(self) -> u64 {
+        self.0 & Cap::MAX as u64
     }
 
-    /// Without the innermost one; there is one.
     #[inline]
-    const fn without(mut self) -> Self {
-        self.count -= 1;
-        if self.count < CAPS {
-            self.caps &= !((Cap::MAX as u64) << (self.count * Cap::BITS));
+    const fn is_routing(self) -> bool {
+        self.0 & Self::ROUTING != 0
+    }
+}
+
+impl Pending {
+    const NONE: Self = Self(0);
+
+    #[inline]
+    const fn inside(call: Option<&Call>) -> Self {
+        if call.is_some() { Self(IN_CALL) } else { Self::NONE }
+    }
+
+    /// Makes all of them real.
+    #[cold]
+    fn emptied() -> Self {
+        with_frame(Frame::materialise);
+        PENDING.get()
+    }
+
+    /// One scope more, the innermost; it is not full.
+    #[inline]
+    const fn with(self, kind: Kind) -> Self {
+        let count = self.count();
+        let mut word = (self.0 + 1) | (kind.cap() << (CAPS_AT as u64 + count * Cap::BITS as u64));
+        if kind.is_routing() && !self.is_routed() {
+            word |= (count + 1) << ROUTED_AT;
         }
-        if self.routed > self.count {
-            self.routed = 0;
-        }
-        self
+        Self(word)
+    }
+
+    #[inline]
+    const fn count(self) -> u64 {
+        self.0 & COUNT
+    }
+
+    #[inline]
+    const fn is_full(self) -> bool {
+        self.count() >= CAPS
+    }
+
+    #[inline]
+    const fn is_in_call(self) -> bool {
+        self.0 & IN_CALL != 0
+    }
+
+    /// The position of the outermost scope of a fallback; 0 where there is none.
+    #[inline]
+    const fn routed(self) -> u64 {
+        (self.0 >> ROUTED_AT) & 0xff
+    }
+
+    #[inline]
+    const fn is_routed(self) -> bool {
+        self.routed() != 0
+    }
+
+    /// Whether one of them is a retry's.
+    const fn is_retrying(self) -> bool {
+        self.0 >> CAPS_AT != 0
     }
 }
 
 impl Frame {
     #[inline]
     pub(super) fn is_routed(&self) -> bool {
-        PENDING.get().routed > 0 || self.call.as_ref().is_some_and(|call| call.0.routed)
+        PENDING.get().is_routed() || self.call.as_ref().is_some_and(|call| call.0.routed)
+    }
+
+    /// The current call if nothing inside it is pending: the innermost scope's own.
+    pub(super) fn innermost(&self) -> Option<&Call> {
+        self.call.as_ref().filter(|_| PENDING.get().count() == 0)
+    }
+
+    /// Whether a retry's scope is around.
+    pub(super) fn is_retrying(&self) -> bool {
+        PENDING.get().is_retrying() || self.call.as_ref().is_some_and(Call::is_retrying)
     }
 
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
-        let Pending { count, routed, mut caps } = PENDING.replace(Pending::NONE);
-        for position in 1..=count {
-            let max_retries = (caps as Cap).checked_sub(1).map(u32::from);
-            caps >>= Cap::BITS;
-            self.call = Some(Call::child(self.call.take(), max_retries, position == routed));
+        let pending = PENDING.get();
+        if pending.count() > 0 {
+            let mut caps = pending.0 >> CAPS_AT;
+            for position in 1..=pending.count() {
+                let retrying = Retrying::of(caps as Cap);
+                caps >>= Cap::BITS;
+                self.call = Some(Call::child(self.call.take(), retrying, position == pending.routed()));
+            }
+            PENDING.set(Pending::inside(self.call.as_ref()));
         }
         self.call.clone()
+    }
+}
+
+/// What a scope is to retries.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Retrying {
+    /// Whether it is the scope of a retry.
+    pub(super) is_own: bool,
+    /// The most that it and all inside it may take.
+    pub(super) max: Option<u32>,
+}
+
+impl Retrying {
+    fn of(cap: Cap) -> Self {
+        let max = cap.checked_sub(1).filter(|_| cap < Cap::MAX).map(u32::from);
+        Self { is_own: cap > 0, max }
     }
 }
 
@@ -140,8 +238,9 @@ pub(super) struct Entered(Option<(Frame, Pending)>);
 impl Entered {
     #[inline]
     pub(super) fn new(call: Option<Call>) -> Self {
+        let inside = Pending::inside(call.as_ref());
         let outer = with_frame(|frame| std::mem::replace(frame, Frame { call }));
-        Self(outer.map(|frame| (frame, PENDING.replace(Pending::NONE))))
+        Self(outer.map(|frame| (frame, PENDING.replace(inside))))
     }
 }
 
@@ -156,30 +255,81 @@ impl Drop for Entered {
     }
 }
 
-/// Takes the call that the scope has become while it was entered, also when the closure panics.
-struct EnteredDeferred<'a>(&'a mut Deferred);
+/// A [`Deferred`] scope that is current, made by [`Deferred::try_begin`]; as long as it lives, and on the thread that made it. Such
+/// scopes end in the reverse order of their beginnings.
+#[must_use = "the scope ends when it drops"]
+pub struct EnteredDeferred {
+    outer: Pending,
+    kind: Kind,
+    // It belongs to its thread.
+    not_send: PhantomData<*const ()>,
+}
 
-impl EnteredDeferred<'_> {
+impl EnteredDeferred {
+    #[inline(always)]
+    fn new(kind: Kind) -> Self {
+        let mut outer = PENDING.get();
+        if outer.is_full() {
+            outer = Pending::emptied();
+        }
+        PENDING.set(outer.with(kind));
+        Self { outer, kind, not_send: PhantomData }
+    }
+
+    /// Ends it, and gives the scope, which can be entered again.
+    #[inline(always)]
+    #[must_use]
+    pub fn end(self) -> Deferred {
+        let this = ManuallyDrop::new(self);
+        Deferred { call: this.restore(), kind: this.kind }
+    }
+
+    /// What the scope has become meanwhile, if that is a call.
+    #[inline(always)]
+    fn restore(&self) -> Option<Call> {
+        if PENDING.get().count() == 0 {
+            return Self::take_call();
+        }
+        // What was read before, and not what is there less one scope: that would wait for it to be read back.
+        PENDING.set(self.outer);
+        None
+    }
+
     #[cold]
-    fn take_call(&mut self) {
-        let this = &mut self.0.call;
+    fn take_call() -> Option<Call> {
         with_frame(|frame| {
-            if let Some(call) = frame.call.take() {
+            let call = frame.call.take();
+            if let Some(call) = &call {
                 frame.call.clone_from(&call.0.parent);
-                *this = Some(call);
             }
-        });
+            PENDING.set(Pending::inside(frame.call.as_ref()));
+            call
+        })
+        .flatten()
     }
 }
 
-impl Drop for EnteredDeferred<'_> {
+impl Drop for EnteredDeferred {
+    fn drop(&mut self) {
+        drop(self.restore());
+    }
+}
+
+/// Keeps the call that the scope has become, also when the closure panics.
+struct Keeping<'a> {
+    scope: &'a mut Deferred,
+    entered: ManuallyDrop<EnteredDeferred>,
+}
+
+impl Drop for Keeping<'_> {
     #[inline]
     fn drop(&mut self) {
-        let pending = PENDING.get();
-        if pending.count > 0 {
-            PENDING.set(pending.without());
-        } else {
-            self.take_call();
-        }
+        self.scope.call = self.entered.restore();
+    }
+}
+
+impl fmt::Debug for EnteredDeferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnteredDeferred").finish_non_exhaustive()
     }
 }

@@ -90,6 +90,43 @@ fn the_inner_cap_holds_too_and_a_cap_too_large_to_matter_is_none() {
 }
 
 #[test]
+fn however_deep_scopes_lie_inside_each_other_each_cap_holds() {
+    fn deep(depth: u32) {
+        let mut scope = Deferred::retrying(depth);
+        scope.enter(|| {
+            if depth < 20 {
+                deep(depth + 1);
+            } else {
+                (0..3).for_each(|_| Call::take_retry().unwrap().sent());
+                assert!(Call::take_retry().is_err());
+            }
+        });
+        assert_eq!(scope.call().map(Call::further_attempts), Some(3));
+    }
+    deep(3);
+    assert!(Call::current().is_none() && !Call::is_current());
+}
+
+#[test]
+fn a_scope_that_is_begun_ends_like_one_that_is_entered() {
+    let scope = Deferred::retrying(1);
+    let entered = scope.try_begin().unwrap();
+    assert!(Call::current().is_none());
+    let mut scope = entered.end();
+    assert!(scope.call().is_none());
+    let entered = scope.try_begin().unwrap();
+    Call::take_retry().unwrap().sent();
+    assert!(Call::take_retry().is_err());
+    scope = entered.end();
+    assert!(Call::current().is_none() && !Call::is_current());
+    // It is a call now, and counts on.
+    assert!(scope.try_begin().is_none());
+    scope.enter(|| assert!(Call::take_retry().is_err()));
+    drop(Deferred::routing().try_begin());
+    assert!(!Call::is_routed());
+}
+
+#[test]
 fn a_retry_that_is_not_sent_is_given_back_wherever_it_is_dropped() {
     let call = Call::options().max_attempts(2).begin();
     let mut deferred = Deferred::retrying(1);
