@@ -48,6 +48,13 @@ impl Lent {
     }
 }
 
+impl Lent {
+    /// A reference that is counted.
+    pub(crate) fn to_counted(&self) -> Option<Arc<Shared>> {
+        self.0.clone()
+    }
+}
+
 impl Deref for Lent {
     type Target = Shared;
 

@@ -3,8 +3,9 @@
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::task;
 
-use failsoft_core::{BoxError, Call, Class, Denier, Fault, Mark, Verdict};
+use failsoft_core::{Blocker, BoxError, Call, Class, Denier, Fault, Mark, Verdict};
 use tokio::time::Instant;
 
 use crate::circuit::{Circuit, Handle};
@@ -93,15 +94,6 @@ impl Shared {
     #[cfg(feature = "metrics")]
     pub(crate) fn group(&self) -> Option<&Group> {
         self.group.as_deref()
-    }
-
-    /// Whether it is open, and will be for a while. Without a clock read where it is closed.
-    pub(crate) fn refuses(&self) -> bool {
-        match self.engine.state() {
-            State::Open => self.snapshot().time_left.is_some_and(|left| !left.is_zero()),
-            State::ForcedOpen => true,
-            _ => false,
-        }
     }
 
     /// Brings the gauges up to date.
@@ -261,6 +253,28 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(listener)).is_err() {
             events::listener_panicked(self.name());
         }
+    }
+}
+
+/// For retries around that wait to call again: what changes wakes them, as it wakes services that wait to be ready.
+impl Blocker for Shared {
+    /// Whether it is open, and will be for a while. Without a clock read where it is closed.
+    fn refuses(&self) -> bool {
+        match self.engine.state() {
+            State::Open if self.engine.mode() == Mode::Enforcing => {
+                self.snapshot().time_left.is_some_and(|left| !left.is_zero())
+            }
+            State::ForcedOpen => true,
+            _ => false,
+        }
+    }
+
+    fn listen(&self, key: &mut Option<u64>, cx: &task::Context<'_>) {
+        self.waiters.wait(key, cx);
+    }
+
+    fn forget(&self, key: u64) {
+        self.waiters.forget(key);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 
-use failsoft_core::{Call, Class, Guard, Verdict};
+use failsoft_core::{Blocker as _, Call, Class, Guard, Verdict};
 
 use std::sync::Arc;
 
@@ -86,6 +86,11 @@ impl Ticket {
     #[inline(never)]
     fn book(&mut self, verdict: &Verdict, (slow, now): (bool, Option<NonZeroU64>)) {
         let Some(permit) = self.permit.take() else { return };
+        if !verdict.is_success() {
+            if let Some(circuit) = self.circuit.to_counted() {
+                Call::record_blocker(|| circuit);
+            }
+        }
         let outcome = self.circuit.table().outcome(verdict, self.content_seen);
         if self.circuit.settle(permit, verdict.class(), outcome, slow, now) {
             Call::record_opening();

@@ -234,7 +234,7 @@ fn advice_of_a_call_from_before_a_reset_is_forgotten() {
 
 #[test]
 fn a_failed_probe_starts_a_fresh_and_longer_open_time() {
-    // G35, G38
+    // G35, G38, C80
     let mut bench = Bench::new(touchy().max_open_time(Duration::from_secs(5)));
     bench.call(Outcome::FAILURE);
     let mut t = 0;
