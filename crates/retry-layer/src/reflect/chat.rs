@@ -37,8 +37,9 @@
 //! | cut at the limit of tokens | nothing: where a [bound](ChatReask::max_tokens_up_to) is set, the limit is doubled up to it; else there is no request, for the same would be cut again |
 //!
 //! The request's body must lie in memory and not be compressed. A request that is signed further out than this layer (AWS's
-//! Signature Version 4, HTTP message signatures), or carries a digest of its body (`content-md5`, `content-digest`), is not
-//! changed: sign inside of this layer. A signature by a header of a provider's own cannot be recognised.
+//! Signature Version 4 and those like it, in a header or in a presigned URL; HTTP message signatures), or carries a digest of its
+//! body (`content-md5`, `content-digest`, `x-…-content-sha256`), is not changed, and the wrong answer is returned: sign inside of
+//! this layer. A signature by a header of a provider's own cannot be recognised.
 
 mod bodies;
 mod splice;

@@ -18,7 +18,7 @@ static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
             of your own"
 )]
 pub trait ChatRequest: Sized {
-    /// The body, where it is text, in memory, not compressed, and no signature or digest in the headers vouches for it.
+    /// The body, where it is text, in memory, not compressed, and no signature or digest vouches for it.
     fn json(&self) -> Option<Cow<'_, str>>;
 
     /// The same request with another body, which is the `number`-th changed one of its call: its headers are put right for that.
@@ -37,6 +37,9 @@ pub trait BodyInMemory: Sized {
 
 impl<B: BodyInMemory> ChatRequest for http::Request<B> {
     fn json(&self) -> Option<Cow<'_, str>> {
+        if is_presigned(self.uri().query()) {
+            return None;
+        }
         text(self.headers(), self.body().bytes()?)
     }
 
@@ -50,6 +53,9 @@ impl<B: BodyInMemory> ChatRequest for http::Request<B> {
 #[cfg(feature = "reqwest-013")]
 impl ChatRequest for reqwest::Request {
     fn json(&self) -> Option<Cow<'_, str>> {
+        if is_presigned(self.url().query()) {
+            return None;
+        }
         text(self.headers(), Cow::Borrowed(self.body()?.as_bytes()?))
     }
 
@@ -72,22 +78,32 @@ fn text<'a>(headers: &HeaderMap, body: Cow<'a, [u8]>) -> Option<Cow<'a, str>> {
 
 /// Whether a header vouches for the body as it is: another body would be refused.
 fn is_signed(headers: &HeaderMap) -> bool {
-    const DIGESTS: [&str; 9] = [
-        "content-md5",
-        "digest",
-        "content-digest",
-        "repr-digest",
-        "signature",
-        "signature-input",
-        "x-amz-content-sha256",
-        "x-goog-content-sha256",
-        "x-ms-content-sha256",
-    ];
-    // AWS's signatures cover the body's hash also where that has no header of its own.
-    let is_awss =
-        |value: &HeaderValue| value.as_bytes().get(..4).is_some_and(|by| by.eq_ignore_ascii_case(b"AWS4"));
-    DIGESTS.iter().any(|name| headers.contains_key(*name))
-        || headers.get_all(AUTHORIZATION).iter().any(is_awss)
+    const DIGESTS: [&str; 6] =
+        ["content-md5", "digest", "content-digest", "repr-digest", "signature", "signature-input"];
+    // As several clouds have it, each with a prefix of its own: x-amz-, x-goog-, x-ms-, x-acs-, x-.
+    let is_hash = |name: &HeaderName| name.as_str().ends_with("content-sha256");
+    headers.get_all(AUTHORIZATION).iter().any(is_signature)
+        || DIGESTS.iter().any(|name| headers.contains_key(*name))
+        || headers.keys().any(is_hash)
+}
+
+/// Whether the authorization is a signature of the request: those of AWS (`AWS4-HMAC-SHA256`) and of the clouds that took after it
+/// (`ACS3-HMAC-SHA256`, `TC3-HMAC-SHA256`, `SDK-HMAC-SHA256`, `HMAC-SHA256`) cover the body's hash also where that has no header of
+/// its own.
+fn is_signature(authorization: &HeaderValue) -> bool {
+    let scheme = authorization.as_bytes().split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    let has = |part: &[u8]| scheme.windows(part.len()).any(|bytes| bytes.eq_ignore_ascii_case(part));
+    has(b"HMAC-SHA") || has(b"AWS4") || scheme.eq_ignore_ascii_case(b"Signature")
+}
+
+/// Whether the URL itself carries such a signature (`X-Amz-Signature`, `X-Goog-Signature`). One of Azure's shared access (`sig`) says
+/// nothing of the body.
+fn is_presigned(query: Option<&str>) -> bool {
+    let names = query.unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
+    let is_signature = |name: &str| {
+        ["x-amz-signature", "x-goog-signature"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    names.into_iter().any(is_signature)
 }
 
 fn put_right(headers: &mut HeaderMap, length: usize, number: u32) {

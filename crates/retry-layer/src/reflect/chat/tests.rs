@@ -268,6 +268,13 @@ fn a_request_that_is_signed_is_not_changed() {
         ("content-digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:", true),
         ("x-amz-content-sha256", "UNSIGNED-PAYLOAD", true),
         ("signature", "sig1=:AA==:", true),
+        ("digest", "SHA-256=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", true),
+        ("authorization", "TC3-HMAC-SHA256 Credential=a/2026-01-01/hunyuan/tc3_request, Signature=0", true),
+        ("authorization", "acs3-hmac-sha256 Credential=a,Signature=0", true),
+        ("authorization", "Signature version=\"1\",keyId=\"a\",signature=\"0\"", true),
+        ("authorization", "Bearer HMAC-SHA256", false),
+        ("x-acs-content-sha256", "0", true),
+        ("x-content-sha256-of-another", "0", false),
     ] {
         let request = http::Request::post("http://a/").header(name, value).body(BODY.to_owned()).unwrap();
         assert_eq!(
@@ -275,6 +282,43 @@ fn a_request_that_is_signed_is_not_changed() {
             signed,
             "{name}: {value}"
         );
+    }
+}
+
+#[test]
+fn a_request_to_a_presigned_url_is_not_changed() {
+    for (query, signed) in [
+        ("", false),
+        ("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires=60&X-Amz-Signature=0", true),
+        ("x-goog-signature=0&a=b", true),
+        ("api-version=2026-01-01&note=X-Amz-Signature", false),
+        ("sig=0", false),
+    ] {
+        let url = format!("http://a/v1?{query}");
+        let request = http::Request::post(&url).body(BODY.to_owned()).unwrap();
+        assert_eq!(ChatReask::openai().reask(request, &missing_city("{}")).is_none(), signed, "{query}");
+        #[cfg(feature = "reqwest-013")]
+        {
+            let mut request = reqwest::Request::new(http::Method::POST, url.parse().unwrap());
+            *request.body_mut() = Some(BODY.into());
+            assert_eq!(ChatReask::openai().reask(request, &missing_city("{}")).is_none(), signed, "{query}");
+        }
+    }
+}
+
+#[test]
+fn the_length_that_was_stated_is_that_of_the_changed_body() {
+    for stated in [Some(BODY.len().to_string()), None] {
+        let mut request = http::Request::post("http://a/");
+        if let Some(length) = &stated {
+            request = request.header("content-length", length);
+        }
+        let request = request.body(BODY.to_owned()).unwrap();
+        let changed = ChatReask::openai().reask(request, &missing_city("{}")).unwrap();
+        let length =
+            changed.headers().get("content-length").map(|length| length.to_str().unwrap().to_owned());
+        assert!(changed.body().len() > BODY.len());
+        assert_eq!(length, stated.map(|_| changed.body().len().to_string()));
     }
 }
 
