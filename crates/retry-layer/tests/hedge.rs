@@ -370,6 +370,30 @@ async fn hedging_does_not_make_its_own_delay_shorter_and_shorter() {
     assert!((150..=220).contains(&late), "{late} of 1000");
 }
 
+#[tokio::test(start_paused = true)]
+async fn calls_that_an_outer_limit_ends_do_not_make_the_target_look_quick() {
+    // First attempts take 1 to 1000 ms, hedges for ever, and nobody waits for longer than 600 ms: half of all are late after 500.
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let service = tower::service_fn(move |takes: u64| {
+        let is_hedge = count.fetch_add(1, SeqCst) == 1;
+        async move {
+            sleep(Duration::from_millis(if is_hedge { 60_000 } else { takes })).await;
+            Ok::<_, io::Error>(())
+        }
+    });
+    let builder = HedgeLayer::builder().classify(ErrorsOnly).quantile(0.5).min_calls(100);
+    let service = builder.without_budget().build().unwrap().layer(service);
+    let mut hedged = 0;
+    for i in 0..3_000 {
+        sent.store(0, SeqCst);
+        let takes = 1 + i * 7_919 % 1_000;
+        let _ = timeout(Duration::from_millis(600), service.clone().oneshot(takes)).await;
+        hedged += if i < 2_000 { 0 } else { sent.load(SeqCst) - 1 };
+    }
+    assert!((450..=520).contains(&hedged), "{hedged} of 1000");
+}
+
 // G98, V-H7
 #[tokio::test(start_paused = true)]
 async fn what_a_loser_used_is_counted_and_settled_once() {

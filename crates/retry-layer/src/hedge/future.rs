@@ -64,6 +64,7 @@ where
                         this.race.ended(Which::First, false, outcome)
                     });
                     if let Some(outcome) = ended {
+                        this.race.over();
                         return Poll::Ready(outcome);
                     }
                 }
@@ -73,6 +74,7 @@ where
                 let ended = this.scope.enter(|| this.race.ended(which, first_runs, outcome));
                 if let Some(outcome) = ended {
                     this.scope.enter(|| this.first.set(First::Over));
+                    this.race.over();
                     return Poll::Ready(outcome);
                 }
             }

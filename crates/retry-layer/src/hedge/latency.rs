@@ -69,9 +69,21 @@ impl Latencies {
         self.settle();
     }
 
+    /// A call that took so long was given up: that it is longer than the quantile is known if it is so by now, and then counts. Else
+    /// nothing is known of it.
+    pub(super) fn record_unfinished(&mut self, at_least: Duration) {
+        if self.is_known() && bucket(at_least) > self.at {
+            self.record(at_least);
+        }
+    }
+
     /// The quantile; `None` while too little is known.
     pub(super) fn quantile(&self) -> Option<Duration> {
-        (self.seen > 0 && self.seen >= self.min_calls).then(|| end(self.at))
+        self.is_known().then(|| end(self.at))
+    }
+
+    const fn is_known(&self) -> bool {
+        self.seen > 0 && self.seen >= self.min_calls
     }
 
     /// Moves the pointer to the bucket in which the quantile's rank lies.
@@ -151,6 +163,37 @@ mod tests {
         assert!(latencies.quantile() < Some(MS * 2));
     }
 
+    /// Milliseconds from 1 to 1000, each as often as the others, in no order.
+    fn even(calls: u32) -> impl Iterator<Item = Duration> {
+        (0..calls).map(|i| MS * (1 + i * 7_919 % 1_000))
+    }
+
+    #[test]
+    fn who_gives_up_long_calls_does_not_make_the_others_look_slow() {
+        // All above 600 ms are given up; half of all are above 500.
+        let limit = MS * 600;
+        let mut latencies = Latencies::new(0.5, 100);
+        for latency in even(5_000) {
+            if latency <= limit { latencies.record(latency) } else { latencies.record_unfinished(limit) }
+        }
+        let quantile = latencies.quantile().unwrap();
+        assert!((MS * 490..MS * 540).contains(&quantile), "{quantile:?}");
+        // Given up before the quantile, whatever they would have taken, they say nothing.
+        let known = latencies.in_current + latencies.in_previous;
+        even(1_000).for_each(|latency| latencies.record_unfinished(latency.min(MS * 300)));
+        assert_eq!(
+            (latencies.quantile(), latencies.in_current + latencies.in_previous),
+            (Some(quantile), known)
+        );
+    }
+
+    #[test]
+    fn of_calls_that_are_all_given_up_no_quantile_is_known() {
+        let mut latencies = Latencies::new(0.5, 1);
+        even(1_000).for_each(|latency| latencies.record_unfinished(latency));
+        assert_eq!(latencies.quantile(), None);
+    }
+
     #[test]
     fn a_high_quantile_has_ten_latencies_beyond_it() {
         assert_eq!(Latencies::new(0.999, 1).generation, 10_000);
@@ -160,6 +203,27 @@ mod tests {
     proptest! {
         // Each has up to 1800 steps.
         #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The model: the same calls, if none of them had been given up.
+        #[test]
+        fn what_is_given_up_never_makes_the_quantile_longer_than_it_is(
+            all in proptest::collection::vec((0..5_000_000_u64, 0..5_000_000_u64), 1..1_000),
+            quantile in 0.5..0.999_f64,
+        ) {
+            let [mut seen, mut cut] = [(); 2].map(|()| Latencies::new(quantile, 1));
+            for (latency, limit) in all {
+                let (latency, limit) = (Duration::from_micros(latency), Duration::from_micros(limit));
+                if limit < latency && cut.is_known() && bucket(limit) > cut.at {
+                    cut.record_unfinished(limit);
+                    seen.record(latency);
+                } else {
+                    seen.record(latency);
+                    cut.record(latency);
+                }
+                prop_assert_eq!(seen.in_current, cut.in_current);
+                prop_assert!(cut.quantile() <= seen.quantile());
+            }
+        }
 
         /// The slow and obvious model: all latencies of the last generations, sorted.
         #[test]

@@ -90,6 +90,13 @@ impl<C, R> Shared<C, R> {
         }
     }
 
+    /// A call was given up when its first attempt had taken so long, and had no answer yet.
+    pub(super) fn record_unfinished(&self, at_least: Duration) {
+        if let Some(mut latencies) = self.state.latencies() {
+            latencies.record_unfinished(at_least);
+        }
+    }
+
     pub(super) fn on_request(&self) {
         if let Some(budget) = self.policy.budget.as_ref().filter(|_| self.policy.deposits) {
             budget.on_request();

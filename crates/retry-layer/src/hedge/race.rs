@@ -148,6 +148,11 @@ where
         Some(self.lost(verdict, outcome))
     }
 
+    /// The call has its outcome: nothing is learnt of it any more.
+    pub(super) const fn over(&mut self) {
+        self.began = None;
+    }
+
     fn judge(&self, outcome: Outcome<S, Req>) -> (Result<S::Response, BoxError>, Verdict) {
         match outcome {
             Ok(response) => {
@@ -323,6 +328,15 @@ where
         self.shared.count_suppressed(why);
         self.spare = None;
         Poll::Pending
+    }
+}
+
+impl<S: Service<Req>, Req, C, R: Replay<Req>> Drop for Race<S, Req, C, R> {
+    /// An outer limit has ended the call. To know nothing of those that are slowest would make the target look quick.
+    fn drop(&mut self) {
+        if let (Some(began), None, true) = (self.began, self.first, self.shared.measures()) {
+            self.shared.record_unfinished(began.elapsed());
+        }
     }
 }
 
