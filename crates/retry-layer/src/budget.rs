@@ -22,10 +22,12 @@ use failsoft_core::{Class, ConfigError};
 use tokio::time::Instant;
 
 use bucket::{Bucket, Cap, Rules, TOKEN};
+use place::Place;
 
 mod bucket;
 #[cfg(all(test, failsoft_loom))]
 mod loom;
+mod place;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
 mod withdrawal;
@@ -110,7 +112,7 @@ impl RetryBudget {
     #[inline]
     pub fn on_request(&self) {
         if self.0.deposit_on == Some(Deposit::PerRequest) {
-            self.0.bucket.deposit();
+            self.0.bucket.deposit(Place::of_thread());
         }
     }
 
@@ -118,7 +120,7 @@ impl RetryBudget {
     #[inline]
     pub fn on_success(&self) {
         if self.0.deposit_on == Some(Deposit::PerSuccess) {
-            self.0.bucket.deposit();
+            self.0.bucket.deposit(Place::of_thread());
         }
     }
 

@@ -1,30 +1,35 @@
 //! One call's way from attempt to attempt.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use failsoft_core::{
-    BoxError, Call, Class, Classify, Fault, Insight, Limit, Next, Replay, Stamp, Step, Usage, Verdict,
+    Blockers, BoxError, Call, Class, Classify, Fault, Insight, Limit, Next, Replay, Stamp, Step, Usage,
+    Verdict,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use crate::{
     RetryBudget, events,
     layer::Shared,
+    lent::Lent,
     more::{Grant, More, Previous},
     policy::{Ends, LAYER, Repeatable, is_unanswered, may_have_acted},
 };
 
 pub(crate) struct Flow<S, Req, C, R: Replay<Req>> {
-    inner: S,
-    shared: Arc<Shared<C, R>>,
-    kept: Option<R::Kept>,
+    pub(crate) inner: S,
+    pub(crate) shared: Lent,
+    pub(crate) classify: C,
+    pub(crate) replay: R,
+    pub(crate) kept: Option<R::Kept>,
     /// Apart, because most calls succeed at once and a future is moved about: they pay for a pointer.
-    more: Option<Box<More<Req>>>,
+    pub(crate) more: Option<Box<More<Req>>>,
 }
 
 /// What a call does next.
@@ -49,35 +54,23 @@ where
     C: Classify<S::Response>,
     R: Replay<Req>,
 {
-    /// `inner` is ready; a call that does not begin at once takes a clone instead, and lets that readiness go.
-    #[inline]
-    pub(crate) fn new(inner: S, mut request: Req, shared: Arc<Shared<C, R>>) -> (Self, First<Req>)
+    /// `inner` is ready.
+    pub(crate) const fn new(inner: S, shared: Lent, classify: C, replay: R) -> Self {
+        Self { inner, shared, classify, replay, kept: None, more: None }
+    }
+
+    /// A call that has a deadline, or whose target may be held, or whose request is stamped. One that does not begin at once takes
+    /// a clone of the service, and lets its readiness go.
+    pub(crate) fn begin(&mut self, mut request: Req) -> First<Req>
     where
         S: Clone,
     {
-        let Shared { policy, replay, holds, .. } = &*shared;
+        let Self { shared, replay, .. } = self;
+        let Shared { policy, holds, .. } = &**shared;
         let ends = policy.ends(Call::current_deadline(), replay.timeout(&request));
         if let Some(keys) = &policy.keys {
             replay.stamp(&mut request, &Stamp::new().with_idempotency_key(&keys.next()));
         }
-        if ends.is_some() || holds.any() || policy.forward_deadline {
-            return Self::limited(inner, request, shared, ends);
-        }
-        let (request, kept) = replay.keep(request);
-        // Of what is not kept nobody could ask later where it went.
-        let more = (kept.is_none() && policy.target.is_none())
-            .then(|| replay.target(&request))
-            .flatten()
-            .map(|target| Box::new(More { target: Some(target), ..More::before(None, None) }));
-        (Self { inner, shared, kept, more }, First::Call(request))
-    }
-
-    /// A call that has a deadline, or whose target may be held.
-    fn limited(inner: S, request: Req, shared: Arc<Shared<C, R>>, ends: Option<Ends>) -> (Self, First<Req>)
-    where
-        S: Clone,
-    {
-        let Shared { policy, replay, holds, .. } = &*shared;
         let held = holds.any();
         let (request, kept) = replay.keep(request);
         let target = if held || kept.is_none() {
@@ -85,47 +78,38 @@ where
         } else {
             policy.target.clone()
         };
-        let more = Some(Box::new(More::before(ends, target)));
-        let mut flow = Self { inner, shared, kept, more };
+        self.kept = kept;
+        self.more = Some(Box::new(More::before(ends, target)));
         if ends.is_some_and(Ends::is_over) {
-            return flow.refuse_later(ends.map_or(Verdict::SUCCESS, Ends::verdict), Next::DeadlineNear);
+            return self.refuse_later(ends.map_or(Verdict::SUCCESS, Ends::verdict), Next::DeadlineNear);
         }
-        match flow.held(Duration::ZERO) {
-            None => (flow, First::Call(request)),
+        match self.held(Duration::ZERO) {
+            None => First::Call(request),
             Some((_, Ok(wait))) => {
-                let more = flow.more.get_or_insert_default();
+                let more = self.more.get_or_insert_default();
                 more.next = Some(request);
                 more.held = wait;
-                flow.shared.meters.held();
-                flow.inner = flow.inner.clone();
-                (flow, First::Wait(wait))
+                self.shared.meters.held();
+                self.inner = self.inner.clone();
+                First::Wait(wait)
             }
-            Some((verdict, Err(why))) => flow.refuse_later(verdict, why),
+            Some((verdict, Err(why))) => self.refuse_later(verdict, why),
         }
     }
 
-    fn refuse_later(mut self, verdict: Verdict, why: Next) -> (Self, First<Req>)
+    fn refuse_later(&mut self, verdict: Verdict, why: Next) -> First<Req>
     where
         S: Clone,
     {
         self.inner = self.inner.clone();
         self.more.get_or_insert_default().refusal = Some((verdict.with_unsent(), why));
-        (self, First::Refuse)
+        First::Refuse
     }
 
-    /// Sends the request on a service that is ready; the timer of the attempt.
-    #[inline]
-    pub(crate) fn call(&mut self, request: Req) -> (S::Future, Option<Instant>) {
-        if self.more.is_none() && self.shared.policy.attempt_timeout.is_none() {
-            self.shared.policy.on_request();
-            return (self.inner.call(request), None);
-        }
-        self.call_limited(request)
-    }
-
-    fn call_limited(&mut self, mut request: Req) -> (S::Future, Option<Instant>) {
-        let Self { inner, shared, more, .. } = self;
-        let Shared { policy, replay, .. } = &**shared;
+    /// Sends the request on a service that is ready; when the attempt's time is over.
+    pub(crate) fn call(&mut self, mut request: Req) -> (S::Future, Option<Instant>) {
+        let Self { inner, shared, replay, more, .. } = self;
+        let policy = &shared.policy;
         let more = more.get_or_insert_with(|| Box::new(More::before(None, None)));
         if more.attempts == 0 {
             policy.on_request();
@@ -142,29 +126,35 @@ where
         }
         more.attempts = more.attempts.saturating_add(1);
         more.began = Some(now);
+        more.blockers = Blockers::default();
         if let Some(grant) = &mut more.grant {
             grant.sent();
         }
         (inner.call(request), limit)
     }
 
+    /// What a response means, where that is no success.
+    #[inline]
+    pub(crate) fn failure(&self, response: &S::Response) -> Option<Verdict> {
+        match self.classify.response(response) {
+            Step::Now(verdict) if !verdict.is_success() => Some(verdict),
+            // What comes after the head is passed on: it cannot be taken back.
+            Step::Now(_) | Step::AtEnd(_) => None,
+        }
+    }
+
     pub(crate) fn judge(
         &self,
         outcome: Result<S::Response, S::Error>,
     ) -> (Result<S::Response, BoxError>, Verdict) {
-        let classify = &self.shared.classify;
         match outcome {
             Ok(response) => {
-                let verdict = match classify.response(&response) {
-                    Step::Now(verdict) => verdict,
-                    // What comes after the head is passed on: it cannot be taken back.
-                    Step::AtEnd(_) => Verdict::SUCCESS,
-                };
+                let verdict = self.failure(&response).unwrap_or(Verdict::SUCCESS);
                 (Ok(response), verdict)
             }
             Err(error) => {
                 let error = error.into();
-                let verdict = classify.error(&*error);
+                let verdict = self.classify.error(&*error);
                 (Err(error), verdict)
             }
         }
@@ -189,8 +179,17 @@ where
         (Err(fault.into()), verdict)
     }
 
-    /// Whether a success is the first attempt's, of which there is nothing to tell.
+    /// A success, and nothing but an attempt was ever made.
     #[inline]
+    pub(crate) fn plain_success(&self) -> bool {
+        let is_plain = self.more.is_none();
+        if is_plain {
+            self.shared.policy.on_success();
+        }
+        is_plain
+    }
+
+    /// Whether a success is the first attempt's, of which there is nothing to tell.
     pub(crate) fn at_once(&self) -> bool {
         let at_once = self.more.as_ref().is_none_or(|more| more.attempts <= 1);
         if at_once {
@@ -219,7 +218,8 @@ where
         self.share(&verdict);
         match self.another(&outcome, &verdict) {
             Ok((request, delay, grant)) => {
-                let Shared { policy, classify, replay, meters, .. } = &*self.shared;
+                let Self { shared, classify, replay, .. } = self;
+                let Shared { policy, meters, .. } = &**shared;
                 let more = self.more.get_or_insert_default();
                 if more.target.is_none() {
                     more.target = policy.target.clone().or_else(|| replay.target(&request));
@@ -227,7 +227,7 @@ where
                 events::again(more.target.as_deref(), &verdict, more.attempts, delay);
                 meters.retry(verdict.class(), delay, policy.budget.as_ref());
                 more.record(verdict, Next::Retry, Some(delay), usage);
-                (more.next, more.grant) = (Some(request), Some(grant));
+                (more.next, more.grant, more.blockers) = (Some(request), Some(grant), Call::take_blockers());
                 (more.waited, more.held) = (delay, Duration::ZERO);
                 // A response goes now, and with it the connection that it may hold.
                 let outcome = outcome.map(|response| classify.status_code(&response));
@@ -297,7 +297,8 @@ where
         if ends.is_some_and(|ends| ends.is_before(delay)) {
             return Err(Next::DeadlineNear);
         }
-        let Shared { policy, replay, .. } = &*self.shared;
+        let Self { shared, replay, .. } = self;
+        let policy = &shared.policy;
         let request =
             replay.again(&mut self.kept, attempts == policy.max_retries).ok_or(Next::NotRepeatable)?;
         let unanswered = matches!(outcome, Err(error) if is_unanswered(verdict, &**error));
@@ -322,7 +323,8 @@ where
         let Some(hold) = self.shared.policy.hold(verdict) else { return };
         let target = self.target();
         if Call::has_opened() {
-            self.shared.holds.guard(target, verdict.retry_after().unwrap_or_default());
+            // It refuses at once, and tries with a probe: better than to let everybody wait.
+            self.shared.holds.end(target.as_deref());
         } else {
             events::held(target.as_deref(), verdict, hold.until.saturating_duration_since(Instant::now()));
             self.shared.holds.learn(target, hold);
@@ -419,11 +421,32 @@ where
         }
     }
 
+    /// The timer that runs.
+    #[inline]
+    pub(crate) fn timer(&mut self) -> Option<Pin<&mut Sleep>> {
+        Some(self.more.as_mut()?.timer.as_mut()?.as_mut())
+    }
+
+    pub(crate) fn set_timer(&mut self, at: Option<Instant>) {
+        if at.is_some() || self.more.is_some() {
+            self.more.get_or_insert_default().timer = at.map(|at| Box::pin(sleep_until(at)));
+        }
+    }
+
+    /// Ready when what the attempt before came through would refuse the next one: there is nothing to wait for.
+    pub(crate) fn poll_refused(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.more.as_mut().map_or(Poll::Pending, |more| more.blockers.poll_refused(cx))
+    }
+
+    /// The next attempt would be refused.
+    pub(crate) fn refused(&mut self) -> Then<S::Response, Req> {
+        self.undone(Next::Final)
+    }
+
     /// The attempt that was decided on is not made, and what it took goes back.
     fn undone(&mut self, why: Next) -> Then<S::Response, Req> {
         let more = self.more.get_or_insert_default();
-        more.grant = None;
-        more.next = None;
+        (more.grant, more.next, more.timer, more.blockers) = (None, None, None, Blockers::default());
         let verdict = more.previous.as_ref().map_or(Verdict::of(Class::Unknown), |previous| previous.verdict);
         self.return_previous(verdict, why)
     }
@@ -451,7 +474,7 @@ where
     /// The tokens that an attempt has used, as far as a reader further inside knows them by now.
     fn usage(&self, outcome: &Result<S::Response, BoxError>) -> Option<Usage> {
         let usage = match outcome {
-            Ok(response) => self.shared.classify.insight(response).map(Insight::usage),
+            Ok(response) => self.classify.insight(response).map(Insight::usage),
             Err(error) => Fault::find(&**error).and_then(|fault| fault.answer()).map(|answer| answer.usage),
         };
         usage.filter(|usage| !usage.is_unknown())
@@ -481,8 +504,10 @@ where
     fn target(&mut self) -> Option<Arc<str>> {
         let more = self.more.get_or_insert_default();
         if more.target.is_none() {
-            let Shared { policy, replay, .. } = &*self.shared;
-            more.target = policy
+            let replay = &self.replay;
+            more.target = self
+                .shared
+                .policy
                 .target
                 .clone()
                 .or_else(|| more.next.as_ref().and_then(|request| replay.target(request)))

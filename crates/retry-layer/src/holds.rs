@@ -38,14 +38,7 @@ pub(crate) struct Hold {
 }
 
 #[derive(Default)]
-struct Slot(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    hold: Option<Hold>,
-    /// Advice as long as this, or longer, a circuit further in acts on, and refuses faster than we hold.
-    guarded_from: Option<Duration>,
-}
+struct Slot(Mutex<Option<Hold>>);
 
 impl Holds {
     pub(crate) fn new() -> Self {
@@ -67,40 +60,31 @@ impl Holds {
             return None;
         }
         let slot = self.targets.get(target.unwrap_or_default())?;
-        slot.with(|known| known.hold.filter(|hold| now < hold.until))
+        slot.with(|hold| hold.filter(|hold| now < hold.until))
     }
 
     /// Holds a target. Of two holds the longer counts.
     pub(crate) fn learn(&self, target: Option<Arc<str>>, new: Hold) {
         let Some(slot) = self.slot(target) else { return };
         let until = slot.with(|known| {
-            let advice = new.verdict.retry_after();
-            if known.guarded_from.is_some_and(|from| advice >= Some(from)) {
-                return None;
-            }
-            let old = known.hold.unwrap_or(new);
-            let longer = Hold {
+            let old = known.unwrap_or(new);
+            let until = old.until.max(new.until);
+            *known = Some(Hold {
                 verdict: new.verdict,
-                until: old.until.max(new.until),
+                until,
                 advised: old.advised.max(new.advised),
                 spread: if old.until > new.until { old.spread } else { new.spread },
-            };
-            known.hold = Some(longer);
-            Some(longer.until)
+            });
+            until
         });
-        if let Some(until) = until {
-            self.last.fetch_max(self.nanos(until), Relaxed);
-        }
+        self.last.fetch_max(self.nanos(until), Relaxed);
     }
 
-    /// Such advice opens a circuit further in, which looks after the target better: it refuses at once, and tries with a
-    /// probe.
-    pub(crate) fn guard(&self, target: Option<Arc<str>>, advice: Duration) {
-        let Some(slot) = self.slot(target) else { return };
-        slot.with(|known| {
-            known.guarded_from = Some(known.guarded_from.map_or(advice, |from| from.min(advice)));
-            known.hold = known.hold.filter(|hold| hold.verdict.retry_after() < known.guarded_from);
-        });
+    /// Nobody need wait here any more: a circuit further in looks after the target.
+    pub(crate) fn end(&self, target: Option<&str>) {
+        if let Some(slot) = self.targets.get(target.unwrap_or_default()) {
+            slot.with(|known| *known = None);
+        }
     }
 
     fn slot(&self, target: Option<Arc<str>>) -> Option<Arc<Slot>> {
@@ -113,7 +97,7 @@ impl Holds {
 }
 
 impl Slot {
-    fn with<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut Option<Hold>) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -163,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_circuit_acts_on_is_left_to_it() {
+    fn what_a_circuit_acts_on_is_left_to_it_and_what_is_learnt_later_holds_again() {
         let (holds, now) = (Holds::new(), Instant::now());
         holds.learn(None, hold(now, SECOND * 9));
-        holds.guard(None, SECOND * 9);
+        holds.learn(Some("a".into()), hold(now, SECOND * 9));
+        holds.end(None);
         assert_eq!(holds.find(None, now), None);
+        assert!(holds.find(Some("a"), now).is_some());
         holds.learn(None, hold(now, SECOND * 10));
-        assert_eq!(holds.find(None, now), None);
-        holds.learn(None, hold(now, SECOND * 2));
-        assert_eq!(holds.find(None, now), Some(hold(now, SECOND * 2)));
+        assert_eq!(holds.find(None, now), Some(hold(now, SECOND * 10)));
     }
 
     #[test]

@@ -9,13 +9,14 @@ use crate::{Retry, RetryBuilder, holds::Holds, metrics::Meters, policy::Policy};
 ///
 /// All services that one layer makes share its budget, and what it has learnt of its targets.
 pub struct RetryLayer<C = ByResponse, R = Auto> {
-    shared: Arc<Shared<C, R>>,
+    shared: Arc<Shared>,
+    classify: C,
+    replay: R,
 }
 
-pub(crate) struct Shared<C, R> {
+/// What does not depend on the types of the service.
+pub(crate) struct Shared {
     pub(crate) policy: Policy,
-    pub(crate) classify: C,
-    pub(crate) replay: R,
     pub(crate) holds: Holds,
     pub(crate) meters: Meters,
 }
@@ -36,7 +37,14 @@ impl RetryLayer {
 impl<C, R> RetryLayer<C, R> {
     pub(crate) fn of(policy: Policy, classify: C, replay: R) -> Self {
         let meters = Meters::new(policy.target.clone());
-        Self { shared: Arc::new(Shared { policy, classify, replay, holds: Holds::new(), meters }) }
+        Self { shared: Arc::new(Shared { policy, holds: Holds::new(), meters }), classify, replay }
+    }
+}
+
+#[cfg(test)]
+impl<C, R> RetryLayer<C, R> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 
@@ -46,17 +54,21 @@ impl Default for RetryLayer {
     }
 }
 
-impl<S, C, R> Layer<S> for RetryLayer<C, R> {
+impl<S, C: Clone, R: Clone> Layer<S> for RetryLayer<C, R> {
     type Service = Retry<S, C, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Retry::of(inner, Arc::clone(&self.shared))
+        Retry::of(inner, Arc::clone(&self.shared), self.classify.clone(), self.replay.clone())
     }
 }
 
-impl<C, R> Clone for RetryLayer<C, R> {
+impl<C: Clone, R: Clone> Clone for RetryLayer<C, R> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self {
+            shared: Arc::clone(&self.shared),
+            classify: self.classify.clone(),
+            replay: self.replay.clone(),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What only a call has that has limits, or more than one attempt.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
-use failsoft_core::{Attempt, BoxError, Call, Next, TakenRetry, Usage, Verdict};
-use tokio::time::Instant;
+use failsoft_core::{Attempt, Blockers, BoxError, Call, Next, TakenRetry, Usage, Verdict};
+use tokio::time::{Instant, Sleep};
 
 use crate::{
     budget::Withdrawal,
@@ -11,6 +11,10 @@ use crate::{
 };
 
 pub(crate) struct More<Req> {
+    /// Of the attempt, the wait, or the readiness: there is one at a time.
+    pub(crate) timer: Option<Pin<Box<Sleep>>>,
+    /// What the attempt before came through, and may refuse the next one before its wait is over.
+    pub(crate) blockers: Blockers,
     /// The request that is sent next; there from the decision to the attempt.
     pub(crate) next: Option<Req>,
     /// What is returned if the next attempt is not made after all, or refused by a layer of ours.
@@ -39,6 +43,11 @@ impl<Req> More<Req> {
         Self { attempts: 0, ends, target, ..Self::default() }
     }
 
+    /// Of a call whose first attempt runs, where it has a target's name to remember.
+    pub(crate) fn on(target: Option<Arc<str>>) -> Option<Box<Self>> {
+        target.map(|target| Box::new(Self { target: Some(target), ..Self::default() }))
+    }
+
     /// Tells of the attempt that has ended, and what is known of it.
     pub(crate) fn record(&self, verdict: Verdict, next: Next, delay: Option<Duration>, usage: Option<Usage>) {
         let mut attempt = Attempt::new(LAYER, verdict).on(self.target.clone()).then(next);
@@ -52,6 +61,8 @@ impl<Req> Default for More<Req> {
     /// Of a call whose first attempt runs.
     fn default() -> Self {
         Self {
+            timer: None,
+            blockers: Blockers::default(),
             next: None,
             previous: None,
             grant: None,

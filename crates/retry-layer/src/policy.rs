@@ -134,6 +134,15 @@ impl Policy {
         }
     }
 
+    /// Whether nothing of it concerns a call before its first attempt has failed.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.deadline.is_none()
+            && self.attempt_timeout.is_none()
+            && self.keys.is_none()
+            && !self.forward_deadline
+    }
+
     #[inline]
     pub(crate) fn on_request(&self) {
         if let Some(budget) = &self.budget {

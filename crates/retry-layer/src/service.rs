@@ -1,5 +1,5 @@
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,12 +12,14 @@ use crate::{ResponseFuture, layer::Shared};
 /// The service that a [`RetryLayer`](crate::RetryLayer) makes.
 pub struct Retry<S, C = ByResponse, R = Auto> {
     inner: S,
-    shared: Arc<Shared<C, R>>,
+    shared: Arc<Shared>,
+    classify: C,
+    replay: R,
 }
 
 impl<S, C, R> Retry<S, C, R> {
-    pub(crate) const fn of(inner: S, shared: Arc<Shared<C, R>>) -> Self {
-        Self { inner, shared }
+    pub(crate) const fn of(inner: S, shared: Arc<Shared>, classify: C, replay: R) -> Self {
+        Self { inner, shared, classify, replay }
     }
 
     /// The service inside.
@@ -39,29 +41,32 @@ impl<S, C, R> Retry<S, C, R> {
 impl<S, Req, C, R> Service<Req> for Retry<S, C, R>
 where
     S: Service<Req, Error: Into<BoxError>> + Clone,
-    C: Classify<S::Response>,
-    R: Replay<Req>,
+    C: Classify<S::Response> + Clone,
+    R: Replay<Req> + Clone,
 {
     type Response = S::Response;
     type Error = BoxError;
     type Future = ResponseFuture<S, Req, C, R>;
 
+    #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
-        // The clone stays here: the one that is ready goes with the call.
-        let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
-        ResponseFuture::new(ready, request, Arc::clone(&self.shared))
+        ResponseFuture::new(&mut self.inner, request, &self.shared, &self.classify, &self.replay)
     }
 }
 
-impl<S: Clone, C, R> Clone for Retry<S, C, R> {
+impl<S: Clone, C: Clone, R: Clone> Clone for Retry<S, C, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
+        Self {
+            inner: self.inner.clone(),
+            shared: Arc::clone(&self.shared),
+            classify: self.classify.clone(),
+            replay: self.replay.clone(),
+        }
     }
 }
 

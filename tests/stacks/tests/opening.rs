@@ -2,19 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
-use breaker_layer::{BreakerLayer, engine::State};
-use failsoft_core::{Backoff, Call, Class, Fault, Next, backoff::Jitter};
+use breaker_layer::{
+    BreakerLayer,
+    engine::{Mode, State},
+};
+use failsoft_core::{Backoff, BoxError, Call, Class, Fault, Next, backoff::Jitter};
+use fallback_layer::{FallbackLayer, Route};
 use http_body_util::Full;
 use retry_layer::RetryLayer;
 use tokio::time::{Instant, sleep};
-use tower::{ServiceBuilder, ServiceExt as _};
+use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 
-type Request = axum::http::Request<&'static str>;
+type Request = axum::http::Request<String>;
 
-fn request(seconds: &'static str) -> Request {
-    axum::http::Request::get("http://models.example/v1").body(seconds).unwrap()
+fn request(seconds: &str) -> Request {
+    axum::http::Request::get("http://models.example/v1").body(seconds.to_owned()).unwrap()
 }
 
 /// Answers 503 after as many seconds as it is asked for.
@@ -39,10 +48,118 @@ async fn who_fails_when_another_has_opened_the_circuit_does_not_wait_to_be_refus
     let told: Vec<_> = call.trail().attempts().iter().map(|step| (step.next, step.opened)).collect();
     // It was not this call that opened it.
     assert_eq!(told, [(Next::Final, false)]);
-    // The second opened it, and has its answer; the first, which was waiting, learns of it when it asks again.
+    // The second opened it, and has its answer; the first, which was waiting, had its own at that moment.
     let [first, second] = others;
     assert_eq!(second.await.unwrap().unwrap().status(), 503);
-    let error = first.await.unwrap().unwrap_err();
+    assert!(first.is_finished());
+    is_upstreams(first.await.unwrap());
+    assert_eq!(began.elapsed().as_secs(), 3);
+}
+
+/// What is left of a response that was let go before the wait.
+fn is_upstreams<T: std::fmt::Debug>(outcome: Result<T, BoxError>) {
+    let error = outcome.unwrap_err();
     let fault = Fault::find(&*error).unwrap();
     assert_eq!((fault.class(), fault.status()), (Class::Overloaded, Some(503)));
+}
+
+fn waiting(seconds: u64) -> RetryLayer {
+    let backoff = Backoff::fixed(Duration::from_secs(seconds)).jitter(Jitter::None);
+    RetryLayer::builder().backoff(backoff).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_wait_for_a_target_end_when_its_circuit_opens_whoever_opens_it() {
+    let breaker = BreakerLayer::builder().consecutive_failures(100).build().unwrap();
+    let circuit = breaker.circuit().clone();
+    // Two layers that know nothing of each other, around one circuit.
+    let services =
+        [(); 2].map(|()| ServiceBuilder::new().layer(waiting(50)).layer(breaker.clone()).service_fn(failing));
+    let calls: Vec<_> = (0..8)
+        .map(|i| {
+            let service = services[i % 2].clone();
+            tokio::spawn(async move {
+                let call = Call::begin();
+                let outcome = call.scope(service.oneshot(request("1"))).await;
+                (Instant::now(), outcome, call.trail())
+            })
+        })
+        .collect();
+    sleep(Duration::from_secs(9)).await;
+    assert!(calls.iter().all(|call| !call.is_finished()));
+    let opened = Instant::now();
+    circuit.set_mode(Mode::ForcedOpen);
+    for call in calls {
+        let (ended, outcome, trail) = call.await.unwrap();
+        assert_eq!(ended, opened);
+        is_upstreams(outcome);
+        let steps: Vec<_> = trail.attempts().iter().map(|step| step.next).collect();
+        assert_eq!(steps, [Next::Retry, Next::Final]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_refuses_nobody_does_not_end_a_wait() {
+    let breaker = BreakerLayer::builder().consecutive_failures(100).build().unwrap();
+    let circuit = breaker.circuit().clone();
+    let service = ServiceBuilder::new().layer(waiting(50)).layer(breaker).service_fn(failing);
+    let call = tokio::spawn(service.oneshot(request("1")));
+    sleep(Duration::from_secs(9)).await;
+    circuit.set_mode(Mode::Disabled);
+    circuit.set_mode(Mode::Advisory);
+    circuit.open().unwrap();
+    sleep(Duration::from_secs(9)).await;
+    circuit.set_mode(Mode::Enforcing);
+    circuit.half_open().unwrap();
+    circuit.reset();
+    sleep(Duration::from_secs(9)).await;
+    assert!(!call.is_finished());
+    call.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_with_the_circuit() {
+    let breaker = BreakerLayer::builder().consecutive_failures(100).build().unwrap();
+    let circuit = breaker.circuit().clone();
+    let service = ServiceBuilder::new().layer(waiting(50)).layer(breaker).service_fn(failing);
+    let (task, handle) = waker();
+    {
+        let mut call = std::pin::pin!(service.oneshot(request("1")));
+        let mut cx = Context::from_waker(&task);
+        for _ in 0..2 {
+            assert!(Future::poll(call.as_mut(), &mut cx).is_pending());
+            sleep(Duration::from_secs(2)).await;
+        }
+        assert!(Arc::strong_count(&handle) > 2, "somebody would wake it");
+    }
+    // The timer's and the circuit's.
+    assert_eq!(Arc::strong_count(&handle), 2);
+    circuit.set_mode(Mode::ForcedOpen);
+}
+
+struct Woken;
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn waker() -> (Waker, Arc<Woken>) {
+    let woken = Arc::new(Woken);
+    (Waker::from(Arc::clone(&woken)), woken)
+}
+
+#[tokio::test(start_paused = true)]
+async fn outside_of_a_fallback_a_circuit_that_opens_ends_no_wait() {
+    let breaker = BreakerLayer::builder().consecutive_failures(100).build().unwrap();
+    let circuit = breaker.circuit().clone();
+    // The other route may serve the next attempt.
+    let second = BreakerLayer::builder().build().unwrap().layer(tower::service_fn(failing));
+    let fallback = FallbackLayer::builder().route(Route::new("second", second)).build().unwrap();
+    let service = ServiceBuilder::new().layer(waiting(50)).layer(fallback).layer(breaker).service_fn(failing);
+    let call = tokio::spawn(service.oneshot(request("1")));
+    sleep(Duration::from_secs(9)).await;
+    circuit.set_mode(Mode::ForcedOpen);
+    sleep(Duration::from_secs(9)).await;
+    assert!(!call.is_finished());
+    call.abort();
 }

@@ -2,15 +2,21 @@
 
 #[cfg(failsoft_loom)]
 use loom::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 #[cfg(not(failsoft_loom))]
 use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use super::place::{PLACES, Place};
 
 /// Tokens are counted in these: any fraction a user may set then holds to far better than a percent.
 pub(super) const TOKEN: i64 = 1_000_000_000;
 
-/// More than this is never stored, so that one more deposit cannot overflow.
+/// A balance above this is cut off now and then, so that it cannot overflow meanwhile.
 const HIGH: i64 = i64::MAX / 2;
+
+/// After so many deposits in one place the balance is cut off: in all places together, and with the largest ratio of all, they
+/// bring less than what is free above [`HIGH`].
+const CUT_EVERY: u64 = 1 << 16;
 
 /// How a bucket fills, and when it gives.
 #[derive(Clone, Copy, Debug)]
@@ -32,68 +38,81 @@ pub(super) enum Cap {
     },
 }
 
-/// Lock-free. A token is granted once: the balance changes in single steps, each of which sees the one before.
+/// Lock-free. A token is granted once: what was withdrawn changes in single steps, each of which sees the one before.
 ///
-/// Deposits, on the path of every call, are one addition; the cap is applied by the next withdrawal, which is the same as
-/// if each deposit had applied it.
+/// Deposits are on the path of every call, so each thread counts its own in a place that no other writes: that takes no atomic
+/// step and no cache line from another thread. A withdrawal adds them up. The cap is applied by the next withdrawal, which is the
+/// same as if each deposit had applied it.
 #[derive(Debug)]
 pub(super) struct Bucket {
     rules: Rules,
-    balance: AtomicI64,
+    /// What withdrawals, trickle, caps and the beginning make of the balance; the deposits are the rest of it. Wraps, as does
+    /// their sum: the balance itself is in range.
+    changed: AtomicI64,
+    deposits: [Count; PLACES],
+    /// Those of threads that have no place.
+    other_deposits: AtomicU64,
     /// When time was last turned into tokens, in nanoseconds.
     touched: AtomicU64,
-    /// What withdrawals, trickle and caps have changed so far: the balance without it is what was ever deposited.
-    changed: AtomicI64,
     /// All deposits at the time of `touched`.
-    seen: AtomicI64,
-    /// The deposits of about the last span before `touched`.
+    seen: AtomicU64,
+    /// What the deposits of about the last span before `touched` brought.
     recent: AtomicI64,
 }
+
+/// Alone on its cache lines: processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Count(AtomicU64);
 
 impl Bucket {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
-            balance: AtomicI64::new(rules.initial),
-            touched: AtomicU64::new(0),
             changed: AtomicI64::new(rules.initial),
-            seen: AtomicI64::new(0),
+            deposits: std::array::from_fn(|_| Count(AtomicU64::new(0))),
+            other_deposits: AtomicU64::new(0),
+            touched: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
             recent: AtomicI64::new(0),
         }
     }
 
+    /// `place` is the thread's own.
     #[inline]
-    pub(super) fn deposit(&self) {
-        if self.balance.fetch_add(self.rules.deposit, Relaxed) > HIGH {
-            self.balance.fetch_min(HIGH, Relaxed);
+    pub(super) fn deposit(&self, place: Place) {
+        let count = match self.deposits.get(place.index()) {
+            Some(Count(own)) => {
+                let count = own.load(Relaxed).wrapping_add(1);
+                own.store(count, Relaxed);
+                count
+            }
+            None => self.other_deposits.fetch_add(1, Relaxed).wrapping_add(1),
+        };
+        if count % CUT_EVERY == 0 {
+            self.cut();
         }
+    }
+
+    #[cold]
+    fn cut(&self) {
+        self.update(|balance| balance.min(HIGH));
     }
 
     /// Puts back what a withdrawal took. It is no deposit: what was deposited lately, and with it the cap, stays as it is.
     pub(super) fn refund(&self, cost: i64) {
-        if let Cap::Recent { .. } = self.rules.cap {
-            self.changed.fetch_add(cost, Relaxed);
-        }
-        if self.balance.fetch_add(cost, Relaxed) > HIGH {
-            self.balance.fetch_min(HIGH, Relaxed);
-        }
+        self.update(|balance| balance.saturating_add(cost).min(HIGH));
     }
 
     /// Takes `cost`, or nothing.
     pub(super) fn withdraw(&self, cost: i64, now: u64) -> bool {
         let (earned, cap) = self.pass(now);
         let mut granted = false;
-        let mut change = 0;
         self.update(|balance| {
             let held = balance.saturating_add(earned).min(cap);
             granted = held >= cost;
-            let left = if granted { held - cost } else { held };
-            change = left - balance;
-            left
+            if granted { held - cost } else { held }
         });
-        if let Cap::Recent { .. } = self.rules.cap {
-            self.changed.fetch_add(change, Relaxed);
-        }
         granted
     }
 
@@ -110,10 +129,10 @@ impl Bucket {
 
     /// What could be withdrawn now, without the trickle since the last withdrawal.
     pub(super) fn balance(&self) -> i64 {
-        let balance = self.balance.load(Relaxed);
+        let balance = self.changed.load(Acquire).wrapping_add(self.brought(self.deposits()));
         match self.rules.cap {
             Cap::Fixed(cap) => balance.min(cap),
-            Cap::Recent { .. } => balance,
+            Cap::Recent { .. } => balance.min(HIGH),
         }
     }
 
@@ -121,12 +140,26 @@ impl Bucket {
         self.rules.trickle > 0.0 || matches!(self.rules.cap, Cap::Recent { .. })
     }
 
+    fn deposits(&self) -> u64 {
+        let others = self.other_deposits.load(Relaxed);
+        self.deposits.iter().fold(others, |sum, Count(own)| sum.wrapping_add(own.load(Relaxed)))
+    }
+
+    /// What so many deposits have brought; wraps.
+    const fn brought(&self, deposits: u64) -> i64 {
+        (deposits as i64).wrapping_mul(self.rules.deposit)
+    }
+
+    /// The deposits are read after what was changed, and so are none fewer than those that it was reckoned from: of later ones
+    /// none is lost, and none counts twice.
     fn update(&self, mut step: impl FnMut(i64) -> i64) {
-        let mut balance = self.balance.load(Relaxed);
+        let mut changed = self.changed.load(Acquire);
         loop {
-            match self.balance.compare_exchange_weak(balance, step(balance), Relaxed, Relaxed) {
+            let brought = self.brought(self.deposits());
+            let next = step(changed.wrapping_add(brought)).wrapping_sub(brought);
+            match self.changed.compare_exchange_weak(changed, next, AcqRel, Acquire) {
                 Ok(_) => return,
-                Err(other) => balance = other,
+                Err(other) => changed = other,
             }
         }
     }
@@ -147,14 +180,14 @@ impl Bucket {
     }
 
     fn recent_deposits(&self, elapsed: u64, span: u64) -> i64 {
-        let total = self.balance.load(Relaxed).wrapping_sub(self.changed.load(Relaxed));
-        let since = total.wrapping_sub(self.seen.swap(total, Relaxed)).max(0);
+        let total = self.deposits();
+        let since = total.saturating_sub(self.seen.swap(total, Relaxed)) as f64 * self.rules.deposit as f64;
         let recent = if elapsed >= span {
             // Most of it is older than the span: what traffic at an even rate has brought within it.
-            since as f64 * (span as f64 / elapsed as f64)
+            since * (span as f64 / elapsed as f64)
         } else {
             let kept = self.recent.load(Relaxed) as f64 * (1.0 - elapsed as f64 / span as f64);
-            kept + since as f64
+            kept + since
         };
         let recent = recent as i64;
         self.recent.store(recent, Relaxed);

@@ -2,7 +2,10 @@
 
 use loom::{model::Builder, sync::Arc, thread};
 
-use super::bucket::{Bucket, Cap, Rules, TOKEN};
+use super::{
+    bucket::{Bucket, Cap, Rules, TOKEN},
+    place::{Place, Places},
+};
 
 /// Two forced switches of threads find every race that two atomics can have; without a bound this runs for minutes.
 fn model(check: impl Fn() + Send + Sync + 'static) {
@@ -34,16 +37,70 @@ fn loom_a_token_is_granted_once_and_none_is_lost() {
 }
 
 #[test]
-fn loom_a_deposit_among_withdrawals_is_kept() {
+fn loom_a_deposit_among_withdrawals_is_kept_wherever_it_is_counted() {
+    for place in [Place::NONE, Place::FIRST] {
+        model(move || {
+            let bucket = bucket(TOKEN, TOKEN, Cap::Fixed(9 * TOKEN), 0.0);
+            let depositor = {
+                let bucket = Arc::clone(&bucket);
+                thread::spawn(move || bucket.deposit(place))
+            };
+            let granted = (0..2).filter(|_| bucket.withdraw(TOKEN, 0)).count() as i64;
+            depositor.join().unwrap();
+            assert_eq!(granted * TOKEN + bucket.balance(), 2 * TOKEN);
+        });
+    }
+}
+
+#[test]
+fn loom_a_cap_among_deposits_counts_none_twice() {
     model(|| {
-        let bucket = bucket(TOKEN, TOKEN, Cap::Fixed(9 * TOKEN), 0.0);
-        let depositor = {
+        // Full: what is deposited before a withdrawal is cut off, what comes after it fits.
+        let bucket = bucket(TOKEN, 2 * TOKEN, Cap::Fixed(2 * TOKEN), 0.0);
+        let others = [Place::NONE, Place::FIRST].map(|place| {
             let bucket = Arc::clone(&bucket);
-            thread::spawn(move || bucket.deposit())
+            thread::spawn(move || bucket.deposit(place))
+        });
+        let granted = (0..3).filter(|_| bucket.withdraw(TOKEN, 0)).count() as i64;
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert!((2..=3).contains(&granted), "{granted}");
+        let left = bucket.balance();
+        assert!(left >= 0 && granted * TOKEN + left <= 4 * TOKEN, "{granted} {left}");
+    });
+}
+
+#[test]
+fn loom_what_is_deposited_before_is_always_seen() {
+    model(|| {
+        let bucket = bucket(TOKEN, 0, Cap::Fixed(9 * TOKEN), 0.0);
+        let other = {
+            let bucket = Arc::clone(&bucket);
+            thread::spawn(move || {
+                bucket.deposit(Place::NONE);
+                bucket.withdraw(TOKEN, 0)
+            })
         };
-        let granted = (0..2).filter(|_| bucket.withdraw(TOKEN, 0)).count() as i64;
-        depositor.join().unwrap();
-        assert_eq!(granted * TOKEN + bucket.balance(), 2 * TOKEN);
+        bucket.deposit(Place::FIRST);
+        assert!(bucket.withdraw(TOKEN, 0));
+        assert!(other.join().unwrap());
+        assert_eq!(bucket.balance(), 0);
+    });
+}
+
+#[test]
+fn loom_who_takes_over_a_place_goes_on_where_it_was_left() {
+    model(|| {
+        let (bucket, places) = (bucket(TOKEN, 0, Cap::Fixed(9 * TOKEN), 0.0), Arc::new(Places::new()));
+        let threads = [(); 2].map(|()| {
+            let (bucket, places) = (Arc::clone(&bucket), Arc::clone(&places));
+            thread::spawn(move || {
+                let place = places.take();
+                bucket.deposit(place);
+                places.give_back(place);
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(bucket.balance(), 2 * TOKEN);
     });
 }
 
@@ -83,7 +140,7 @@ fn loom_a_cap_that_moves_never_makes_tokens() {
         let bucket = bucket(TOKEN, 2 * TOKEN, Cap::Recent { base: 2 * TOKEN, span: 4_000_000_000 }, 0.0);
         let depositor = {
             let bucket = Arc::clone(&bucket);
-            thread::spawn(move || bucket.deposit())
+            thread::spawn(move || bucket.deposit(Place::NONE))
         };
         let other = {
             let bucket = Arc::clone(&bucket);

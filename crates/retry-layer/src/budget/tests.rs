@@ -43,6 +43,28 @@ fn threads_never_overdraw_and_lose_nothing() {
     assert_eq!(granted, 100);
 }
 
+#[test]
+fn what_threads_deposit_is_all_there_whether_they_have_a_place_of_their_own_or_not() {
+    let budget = RetryBudget::builder().ratio(1.0).min_per_sec(0.0).initial(0.0).cap(1e6).build().unwrap();
+    // More threads at once than there are places.
+    thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| (0..100).for_each(|_| budget.on_request()));
+        }
+    });
+    assert_eq!(withdraw_until_refused(&budget), 5_000);
+}
+
+#[test]
+fn deposits_without_end_do_not_overflow() {
+    let budget = RetryBudget::builder().ratio(1e3).min_per_sec(0.0).build().unwrap();
+    // Twice what fits.
+    (0..2 * (i64::MAX / TOKEN) / 1_000).for_each(|_| budget.on_request());
+    let balance = budget.balance();
+    assert!((4e9..5e9).contains(&balance), "{balance}");
+    assert!(budget.try_withdraw(Class::Transient));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_default_gives_a_hundred_at_once_then_ten_a_second_and_a_fifth_of_the_calls() {
     let budget = RetryBudget::default();
@@ -220,7 +242,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Deposit => {
-                    bucket.deposit();
+                    bucket.deposit(Place::of_thread());
                     model = (model + deposit).min(cap);
                 }
                 Op::Withdraw { cost, later, refund } => {
@@ -250,7 +272,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Deposit => {
-                    bucket.deposit();
+                    bucket.deposit(Place::of_thread());
                     most += deposit;
                 }
                 Op::Withdraw { cost, later, refund } => {
