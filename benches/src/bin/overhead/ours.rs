@@ -78,13 +78,13 @@ fn budget() -> BudgetBuilder<OneForAll, Fixed, AllPass, ErrorsOnly> {
 
 /// Posts a body of 16 KiB in each call: what the row with a layer costs more than the bare one is overhead.
 #[derive(Clone)]
-struct Post<S> {
+pub(crate) struct Post<S> {
     service: S,
     body: Bytes,
 }
 
 impl<S> Post<S> {
-    fn to(service: S) -> Self {
+    pub(crate) fn to(service: S) -> Self {
         Self { service, body: vec![b' '; 16 << 10].into() }
     }
 }
@@ -107,7 +107,7 @@ impl<S: Service<Request<Bytes>>> Service<u64> for Post<S> {
 
 /// Answers a request, and lets it go.
 #[derive(Clone)]
-struct Answer;
+pub(crate) struct Answer;
 
 impl Service<Request<Bytes>> for Answer {
     type Response = Response<String>;

@@ -26,7 +26,7 @@ use tower_resilience::{
     timelimiter::TimeLimiterLayer,
 };
 
-use crate::ours::LIMIT;
+use crate::ours::{Answer, LIMIT, Post};
 
 const FOR_GOOD: Duration = Duration::from_secs(3600);
 
@@ -74,6 +74,10 @@ fn towers_own() -> Vec<Subject> {
             "tower retry with its budget",
             ServiceBuilder::new().retry(Budgeted::default()).service(Echo::good()),
         ),
+        Subject::service(
+            "16 KiB body, tower retry with its budget",
+            Post::to(ServiceBuilder::new().retry(Budgeted::default()).service(Answer)),
+        ),
         Subject::service("tower timeout", TimeoutLayer::new(LIMIT).layer(Echo::good())),
         Subject::service("tower stack of retry and timeout", stack),
     ]
@@ -83,10 +87,10 @@ fn towers_own() -> Vec<Subject> {
 #[derive(Clone, Default)]
 struct Budgeted(Arc<TpsBudget>);
 
-impl Policy<u64, u64, BoxError> for Budgeted {
+impl<Req: Clone, Res> Policy<Req, Res, BoxError> for Budgeted {
     type Future = Ready<()>;
 
-    fn retry(&mut self, _: &mut u64, result: &mut Result<u64, BoxError>) -> Option<Ready<()>> {
+    fn retry(&mut self, _: &mut Req, result: &mut Result<Res, BoxError>) -> Option<Ready<()>> {
         if result.is_ok() {
             self.0.deposit();
             return None;
@@ -94,8 +98,8 @@ impl Policy<u64, u64, BoxError> for Budgeted {
         self.0.withdraw().then(|| std::future::ready(()))
     }
 
-    fn clone_request(&mut self, request: &u64) -> Option<u64> {
-        Some(*request)
+    fn clone_request(&mut self, request: &Req) -> Option<Req> {
+        Some(request.clone())
     }
 }
 
