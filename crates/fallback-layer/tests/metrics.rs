@@ -86,3 +86,58 @@ fn a_route_passed_over_for_its_health_is_an_activation_too() {
     let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
     assert_eq!((labels.join(","), value), ("a,b,denied.circuit".to_owned(), DebugValue::Counter(1)));
 }
+
+#[cfg(feature = "cache")]
+#[test]
+fn looks_into_a_cache_are_counted_and_what_it_does_not_keep() {
+    use failsoft_core::{Insight, Verdict};
+    use fallback_layer::{
+        cache::{Cache, CacheLayer},
+        metrics::{CACHE_BYTES, CACHE_ENTRIES, CACHE_LOOKUPS, CACHE_NOT_KEPT},
+    };
+    use http_body_util::{BodyExt as _, Full};
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let model = tower::service_fn(|request: http::Request<String>| async move {
+                let mut response = http::Response::new(Full::<bytes::Bytes>::from("{}"));
+                if request.body() != "unjudged" {
+                    let insight = Insight::new();
+                    insight.learn(|facts| facts.verdict = Some(Verdict::SUCCESS));
+                    response.extensions_mut().insert(insight);
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            });
+            let cache = Cache::builder().shared_by_all().name("answers").build().unwrap();
+            let service = CacheLayer::new(cache).layer(model);
+            for body in ["a", "a", "a", "b", "unjudged"] {
+                let request = http::Request::post("/").body(body.to_owned()).unwrap();
+                service.clone().oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+            }
+            let delete = http::Request::delete("/").body(String::new()).unwrap();
+            service.oneshot(delete).await.unwrap();
+        });
+    });
+    let mut seen = std::collections::BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(value) => value.into_inner(),
+            DebugValue::Histogram(_) => continue,
+        };
+        seen.insert(format!("{} {}", key.key().name(), labels.join(" ")), value);
+    }
+    let expected = [
+        (format!("{CACHE_LOOKUPS} answers hit"), 2.0),
+        (format!("{CACHE_LOOKUPS} answers miss"), 3.0),
+        (format!("{CACHE_LOOKUPS} answers bypass"), 1.0),
+        (format!("{CACHE_NOT_KEPT} answers unjudged"), 1.0),
+        (format!("{CACHE_ENTRIES} answers"), 2.0),
+        (format!("{CACHE_BYTES} answers"), 2.0 * (2048.0 + 4.0)),
+    ];
+    assert_eq!(seen, expected.into_iter().collect());
+}

@@ -2,6 +2,11 @@
 
 use std::{
     future::{Ready, ready},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,9 +18,14 @@ use breaker_layer::{
 };
 use budget_layer::{AllPass, Allowance, BudgetBuilder, BudgetLayer, Fixed, OneForAll};
 use bytes::Bytes;
-use failsoft_core::{BoxError, ConfigError, ErrorsOnly};
-use fallback_layer::{BoxRoute, FallbackLayer, Route};
+use failsoft_core::{BoxError, ConfigError, ErrorsOnly, Insight, Verdict};
+use fallback_layer::{
+    BoxRoute, FallbackLayer, Route,
+    cache::{Cache, CacheLayer, SharedByAll},
+};
 use http::{Method, Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt as _, Full};
 use retry_layer::RetryLayer;
 use tower::{Layer, Service, ServiceBuilder, timeout::TimeoutLayer};
 
@@ -49,6 +59,12 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         Subject::service("16 KiB body, retry", Post::to(RetryLayer::new().layer(Answer))),
         Subject::service("fallback", fallback(Echo::good()).build()?.layer(Echo::good())),
         Subject::service("fallback, boxed routes", boxed()?),
+        Subject::service("chat of 1 KiB, bare", Chat::to(Model)),
+        Subject::service("chat of 1 KiB, cache hit", Chat::to(cache()?.layer(Model))),
+        Subject::service(
+            "chat of 1 KiB, cache miss",
+            Chat { each_differs: true, ..Chat::to(cache()?.layer(Model)) },
+        ),
         Subject::service("budget", budgets()?.layer(Echo::good())),
         Subject::service("budget, one alone", budget().build()?.layer(Echo::good())),
         Subject::service("budget, three layers", apart.service(Echo::good())),
@@ -61,6 +77,10 @@ fn boxed() -> Result<impl Service<u64, Response = u64> + Clone + Send + 'static,
     let route = || BoxRoute::<u64, u64>::new(Echo::good());
     let layer = FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route())).build()?;
     Ok(layer.layer(route()))
+}
+
+fn cache() -> Result<CacheLayer<SharedByAll>, ConfigError> {
+    Ok(CacheLayer::new(Cache::builder().shared_by_all().build()?))
 }
 
 fn breaker() -> BreakerBuilder<ErrorsOnly> {
@@ -121,6 +141,73 @@ impl Service<Request<Bytes>> for Answer {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         drop(request);
         ready(Ok(Response::new(String::new())))
+    }
+}
+
+/// Asks for a chat completion in each call, and reads the answer to its end.
+#[derive(Clone)]
+struct Chat<S> {
+    service: S,
+    body: String,
+    each_differs: bool,
+    count: Arc<AtomicU64>,
+}
+
+impl<S> Chat<S> {
+    fn to(service: S) -> Self {
+        let prompt = "Say what you think of it. ".repeat(37);
+        let body = format!(
+            r#"{{"model":"m","temperature":0,"messages":[{{"role":"user","content":"{prompt}"}}],"seed":"#
+        );
+        Self { service, body, each_differs: false, count: Arc::default() }
+    }
+}
+
+impl<S, B> Service<u64> for Chat<S>
+where
+    S: Service<Request<String>, Response = Response<B>, Error = BoxError, Future: Send + 'static>,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = usize;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<usize, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, _: u64) -> Self::Future {
+        let number = if self.each_differs { self.count.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let mut request = Request::new(format!("{}{number}}}", self.body));
+        *request.method_mut() = Method::POST;
+        let future = self.service.call(request);
+        Box::pin(async move {
+            let body = future.await?.into_body().collect().await.map_err(Into::into)?;
+            Ok(body.to_bytes().len())
+        })
+    }
+}
+
+/// Answers 1 KiB that somebody has called good.
+#[derive(Clone)]
+struct Model;
+
+impl Service<Request<String>> for Model {
+    type Response = Response<Full<Bytes>>;
+    type Error = BoxError;
+    type Future = Ready<Result<Response<Full<Bytes>>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        drop(request);
+        let mut response = Response::new(Full::from(Bytes::from_static(&[b' '; 1024])));
+        let insight = Insight::new();
+        insight.learn(|facts| facts.verdict = Some(Verdict::SUCCESS));
+        response.extensions_mut().insert(insight);
+        ready(Ok(response))
     }
 }
 
