@@ -48,7 +48,7 @@ fn megabytes_per_second(bytes: usize, nanos: f64) -> f64 {
 }
 
 fn rows() -> Vec<Row> {
-    let object = texts::object();
+    let (answer, object) = (texts::answer(), texts::object());
     let full = layer(|builder| {
         builder
             .json_object()
@@ -60,8 +60,12 @@ fn rows() -> Vec<Row> {
     let json_only = layer(|builder| builder.json_object().allow_repetition());
     let defaults = layer(|builder| builder);
     let mut rows = vec![
-        parse("serde_json alone, to a Value", &object),
-        schema_alone("serde_json, jsonschema, three pointers by hand", &object),
+        parse("an answer: serde_json alone, to a Value", &answer),
+        schema_alone("the same, jsonschema, three pointers by hand", &answer),
+        judge("JSON", &json_only, &answer),
+        judge("JSON, schema, required, repetition", &full, &answer),
+        parse("small fields: serde_json alone, to a Value", &object),
+        schema_alone("the same, jsonschema, three pointers by hand", &object),
         judge("JSON", &json_only, &object),
         judge("JSON, schema, required, repetition", &full, &object),
         judge("defaults", &defaults, &texts::prose(4096)),

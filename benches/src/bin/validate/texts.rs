@@ -4,7 +4,19 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-/// A JSON object of 4 KB.
+/// A JSON object of 4 KB as a model answers with: the same fields, fewer of them, and texts that say something.
+pub(crate) fn answer() -> String {
+    let items: Vec<Value> = (0..12)
+        .map(|i| json!({"id": i, "title": sentence(i * 40, 38), "price": 3.5 * f64::from(i), "tags": ["new", word(i + 7)], "done": i % 3 == 0}))
+        .collect();
+    json!({"name": "order 7", "items": items, "total": 34, "note": sentence(900, 110)}).to_string()
+}
+
+fn sentence(from: u32, words: u32) -> String {
+    (from..from + words).map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// A JSON object of 4 KB that is all small fields.
 pub(crate) fn object() -> String {
     let items: Vec<Value> = (0..43)
         .map(|i| json!({"id": i, "title": format!("part {} of the order", word(i)), "price": 3.5 * f64::from(i), "tags": ["new", word(i + 7)], "done": i % 3 == 0}))
