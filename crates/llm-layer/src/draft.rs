@@ -37,12 +37,17 @@ pub(crate) struct Again {
 
 /// Where events come from that may be like one before them.
 pub(crate) trait Source<'a> {
+    /// A line end in the bytes is none of the data's, but its end.
+    const IS_ONE_LINE: bool;
+
     /// Takes the next event if it is known by its name and the bytes from its data on: how many of those are the data, and
     /// what to give.
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T>;
 }
 
 impl<'a> Source<'a> for SseEvents<'a> {
+    const IS_ONE_LINE: bool = true;
+
     #[inline]
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
         Self::next_known(self, know)
@@ -50,6 +55,8 @@ impl<'a> Source<'a> for SseEvents<'a> {
 }
 
 impl<'a> Source<'a> for Lines<'a> {
+    const IS_ONE_LINE: bool = true;
+
     #[inline]
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
         Self::next_known(self, |line| know(&[], line))
@@ -57,6 +64,8 @@ impl<'a> Source<'a> for Lines<'a> {
 }
 
 impl<'a> Source<'a> for ArrayElements<'a> {
+    const IS_ONE_LINE: bool = false;
+
     #[inline]
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
         Self::next_known(self, |element| know(&[], element))
@@ -65,6 +74,8 @@ impl<'a> Source<'a> for ArrayElements<'a> {
 
 /// The name and the data of one event that was cut out already.
 impl<'a> Source<'a> for (&'a [u8], &'a [u8]) {
+    const IS_ONE_LINE: bool = false;
+
     fn next_known<T>(&mut self, know: impl FnOnce(&'a [u8], &'a [u8]) -> Option<(usize, T)>) -> Option<T> {
         let (name, data) = *self;
         know(name, data).filter(|(length, _)| *length == data.len()).map(|(_, known)| known)
@@ -171,10 +182,10 @@ impl Draft {
 
     /// Adds what the next event adds, where it is like one before it. `None` for an event that has to be read in full.
     #[inline]
-    pub(crate) fn again<'a>(&mut self, events: &mut impl Source<'a>) -> Option<Again> {
+    pub(crate) fn again<'a, S: Source<'a>>(&mut self, events: &mut S) -> Option<Again> {
         let mut moulds = self.moulds.take()?;
         let reader = &mut *moulds;
-        let known = events.next_known(move |name, data| reader.known(name, data));
+        let known = events.next_known(move |name, data| reader.known(name, data, S::IS_ONE_LINE));
         let again = known.map(|known| self.add_known(&known));
         self.moulds = Some(moulds);
         again

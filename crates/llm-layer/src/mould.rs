@@ -105,6 +105,8 @@ struct Mould {
     fixed: Vec<u8>,
     /// Where in `fixed` the gaps are, from left to right.
     gaps: Vec<(usize, Gap)>,
+    /// The bytes around the gaps have a line end in them.
+    has_line_end: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +125,14 @@ enum Gap {
 
 impl Moulds {
     /// What an event adds whose data some bytes begin with, where it is like one before it; and how many of the bytes are
-    /// its data.
-    pub(crate) fn known<'t>(&'t mut self, name: &[u8], data: &'t [u8]) -> Option<(usize, Known<'t>)> {
-        let (at, found, length) = self.find(name, data)?;
+    /// its data. Data that is one line is not like one that was put together from several.
+    pub(crate) fn known<'t>(
+        &'t mut self,
+        name: &[u8],
+        data: &'t [u8],
+        is_one_line: bool,
+    ) -> Option<(usize, Known<'t>)> {
+        let (at, found, length) = self.find(name, data, is_one_line)?;
         let mould = self.all.get(at)?;
         if self.scratch.capacity() > MAX_SCRATCH {
             self.scratch = String::new();
@@ -139,10 +146,16 @@ impl Moulds {
         self.counted
     }
 
-    fn find<'d>(&mut self, name: &[u8], data: &'d [u8]) -> Option<(usize, Found<'d>, usize)> {
+    fn find<'d>(
+        &mut self,
+        name: &[u8],
+        data: &'d [u8],
+        is_one_line: bool,
+    ) -> Option<(usize, Found<'d>, usize)> {
         for step in 0..MOULDS {
             let at = (self.last + step) % MOULDS;
-            let mould = self.all.get(at).filter(|mould| mould.adds.is_some());
+            let may_fit = |mould: &&Mould| mould.adds.is_some() && !(is_one_line && mould.has_line_end);
+            let mould = self.all.get(at).filter(may_fit);
             if let Some((found, length)) = mould.and_then(|mould| mould.fit(name, data, &mut self.counted)) {
                 self.last = at;
                 return Some((at, found, length));
@@ -198,6 +211,7 @@ impl Mould {
             done = range.end;
         }
         self.fixed.extend_from_slice(plain.data.as_bytes().get(done..).unwrap_or_default());
+        self.has_line_end = self.fixed.contains(&b'\n');
         self.adds = Some(plain.adds);
     }
 

@@ -7,6 +7,7 @@ mod common;
 
 use bytes::Bytes;
 use common::{Told, decoder_of, read_of};
+use failsoft_core::Class;
 use http::Request;
 use llm_layer::Provider;
 use proptest::prelude::*;
@@ -170,6 +171,25 @@ fn responses() -> impl Strategy<Value = Vec<String>> {
         }
     });
     proptest::collection::vec(event, 0..24)
+}
+
+#[test]
+fn a_line_end_that_cuts_an_event_is_not_taken_for_one_between_two_lines_of_data() {
+    let whole = "data: {\"choices\":[\ndata: {\"delta\":{\"content\":\"a\"}}]}\n\n";
+    let cut = "data: {\"choices\":[\n{\"delta\":{\"content\":\"b\"}}]}\n\n";
+    let stream = [whole, cut].concat();
+    for pieces in [
+        vec![stream.as_bytes()],
+        stream.as_bytes().chunks(1).collect(),
+        vec![whole.as_bytes(), cut.as_bytes()],
+    ] {
+        let told = read_of(Provider::OpenAiCompatible, &Request::new(ASKED), pieces);
+        assert_eq!((told.class(), told.facts.text.as_deref()), (Class::Transient, Some("a")));
+    }
+    // One that has the same two lines is still like it.
+    let told =
+        read_of(Provider::OpenAiCompatible, &Request::new(ASKED), [[whole, whole].concat().as_bytes()]);
+    assert_eq!(told.facts.text.as_deref(), Some("aa"));
 }
 
 proptest! {
