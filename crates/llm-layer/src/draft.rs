@@ -152,6 +152,11 @@ impl Draft {
         }
     }
 
+    /// What was told before, in another dialect, does not hold: whether that was told yet depends on how the bytes were cut.
+    pub(crate) const fn tell_anew(&mut self) {
+        self.has_news = true;
+    }
+
     /// Tells what is new.
     pub(crate) fn tell(&mut self, attempt: &mut Attempt) {
         if !std::mem::take(&mut self.has_news) {

@@ -254,7 +254,11 @@ impl Reader {
             if let Some(provider) = found {
                 self.is_undecided = false;
                 attempt.provider = provider;
-                self.answer = Answer::new(provider, attempt.config.max_body);
+                // What came before it was read as a chat completion's. Where it is one, it counts.
+                if provider != Provider::OpenAiCompatible || !matches!(self.answer, Answer::Chat(_)) {
+                    self.answer = Answer::new(provider, attempt.config.max_body);
+                    self.answer.draft().tell_anew();
+                }
             }
         }
         self.answer.event(event, attempt, seen);

@@ -7,7 +7,7 @@ mod common;
 
 use bytes::Bytes;
 use common::{Told, decoder_of, read_of};
-use failsoft_core::Class;
+use failsoft_core::{Class, Usage};
 use http::Request;
 use llm_layer::Provider;
 use proptest::prelude::*;
@@ -190,6 +190,35 @@ fn a_line_end_that_cuts_an_event_is_not_taken_for_one_between_two_lines_of_data(
     let told =
         read_of(Provider::OpenAiCompatible, &Request::new(ASKED), [[whole, whole].concat().as_bytes()]);
     assert_eq!(told.facts.text.as_deref(), Some("aa"));
+}
+
+/// The tokens of a stream whose dialect its events show, in one piece and event by event.
+fn tokens(events: &[&str]) -> [Usage; 2] {
+    let stream: String = events.iter().map(|data| format!("data: {data}\n\n")).collect();
+    let of = |pieces: Vec<&[u8]>| {
+        let told = read_of(Provider::Auto, &Request::new(r#"{"messages":[],"stream":true}"#), pieces);
+        assert!(told.verdict().is_success(), "{told:?}");
+        told.facts.usage
+    };
+    [of(vec![stream.as_bytes()]), of(stream.split_inclusive("\n\n").map(str::as_bytes).collect())]
+}
+
+#[test]
+fn what_comes_before_the_dialect_is_known_means_the_same_however_it_is_cut() {
+    let counts = r#"{"usage":{"prompt_tokens":3,"completion_tokens":1,"output_tokens":1}}"#;
+    let chunk = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
+    let both = Usage { input: Some(3), output: Some(1), ..Usage::default() };
+    assert_eq!(tokens(&[counts, chunk, "[DONE]"]), [both; 2], "those of a chat completion");
+    let begin = r#"{"type":"message_start","message":{}}"#;
+    let delta = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#;
+    let events = [
+        counts,
+        begin,
+        delta,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+        r#"{"type":"message_stop"}"#,
+    ];
+    assert_eq!(tokens(&events), [Usage::default(); 2], "none of a message's");
 }
 
 proptest! {
