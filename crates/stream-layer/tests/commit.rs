@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{task::Poll, time::Duration};
 
 use common::*;
 use failsoft_core::{Class, Fault, Hint, SoftKind};
@@ -545,6 +545,53 @@ proptest! {
         let watched = StreamLayer::new(Chat { watch: true });
         for layer in [limited, held(), watched] {
             prop_assert_eq!(run(&layer, pieces.clone(), &whole), run(&layer, one.clone(), &whole));
+        }
+    }
+}
+
+/// Polls a call, then its body, so many times, with time between, and drops what there is then; gives how many upstream bodies
+/// were alive before that.
+async fn drop_after<P>(layer: &StreamLayer<P>, upstream: &Upstream, polls: usize) -> usize
+where
+    P: stream_layer::Protocol<()> + Clone,
+{
+    let mut call = Some(Box::pin(layer.layer(upstream.service()).oneshot(())));
+    let mut body = None;
+    for _ in 0..polls {
+        std::future::poll_fn(|cx| {
+            if let Some(running) = &mut call {
+                if let Poll::Ready(answer) = running.as_mut().poll(cx) {
+                    (call, body) = (None, answer.ok().map(|answer| Box::pin(answer.into_body())));
+                }
+            } else if let Some(body) = &mut body {
+                let _ = body.as_mut().poll_frame(cx);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        tokio::time::advance(Duration::from_millis(500)).await;
+    }
+    upstream.alive()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_or_a_body_dropped_after_any_poll_leaves_no_upstream_body() {
+    let steps = |last: &[Do]| {
+        let first = [send(PING), wait(0.4), send(ROLE), wait(0.9), send(CONTENT), send(ARGUMENTS), wait(0.4)];
+        [&first[..], &[send(CONTENT)], last].concat()
+    };
+    let ends =
+        [vec![Do::Hang], vec![send(DONE), Do::Hang], vec![send(ERROR), Do::Hang], vec![Do::Fail], vec![]];
+    let limited = StreamLayer::builder(Chat::default()).idle(Duration::from_secs(1)).build().unwrap();
+    for layer in [chat(), held(), limited, StreamLayer::new(Chat { watch: true })] {
+        for last in &ends {
+            let mut most = 0;
+            for polls in 0..=12 {
+                let upstream = Upstream::new(steps(last));
+                most = most.max(drop_after(&layer, &upstream, polls).await);
+                assert_eq!(upstream.alive(), 0, "{polls} polls");
+            }
+            assert_eq!(most, 1);
         }
     }
 }
