@@ -201,6 +201,8 @@ pub(crate) struct Judging {
     validator: Arc<Validator>,
     answer: Answer,
     report: Report,
+    /// What was found in its alternatives, which takes nothing of the trust in the answer itself.
+    alternatives: Report,
     next: usize,
     /// In a lock that is never taken, so that who holds this is `Sync` whatever the judge is.
     running: Mutex<Option<Checking>>,
@@ -209,12 +211,16 @@ pub(crate) struct Judging {
 impl Judgement {
     /// Looks at an answer, and asks the slow checks about one that passes, unless it is the answer of one itself.
     pub(crate) fn begin(validator: &Arc<Validator>, answer: &Answer) -> Self {
-        let (verdict, report) = validator.judge(answer);
+        let (first, mut report) = validator.judge_one(answer);
+        let (others, alternatives) = validator.judge_alternatives(answer);
+        let verdict = if first.is_success() { others } else { first };
         if !verdict.is_success() || validator.slow.is_empty() || Call::is_marked(Mark::Judging) {
+            report.merge(alternatives);
             return Self::Done(verdict, report);
         }
         let (validator, answer) = (Arc::clone(validator), answer.clone());
-        Self::Slow(Box::new(Judging { validator, answer, report, next: 0, running: Mutex::new(None) }))
+        let running = Mutex::new(None);
+        Self::Slow(Box::new(Judging { validator, answer, report, alternatives, next: 0, running }))
     }
 }
 
@@ -247,6 +253,7 @@ impl Judging {
     fn conclude(&mut self) -> Poll<(Verdict, Report)> {
         let mut report = std::mem::take(&mut self.report);
         let verdict = self.validator.conclude(&self.answer, &mut report);
+        report.merge(std::mem::take(&mut self.alternatives));
         Poll::Ready((verdict, report))
     }
 }

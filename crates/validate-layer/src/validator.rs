@@ -132,7 +132,15 @@ impl Validator {
     /// `/choices/1` and so on before their path.
     #[must_use]
     pub fn judge(&self, answer: &Answer) -> (Verdict, Report) {
-        let (mut verdict, mut report) = self.judge_one(answer);
+        let (first, mut report) = self.judge_one(answer);
+        let (others, found) = self.judge_alternatives(answer);
+        report.merge(found);
+        (if first.is_success() { others } else { first }, report)
+    }
+
+    /// The same of the alternatives only.
+    pub(crate) fn judge_alternatives(&self, answer: &Answer) -> (Verdict, Report) {
+        let (mut verdict, mut report) = (Verdict::SUCCESS, Report::new());
         for (i, other) in answer.alternatives().iter().enumerate() {
             let (its_verdict, found) = self.judge_one(other);
             if verdict.is_success() {
@@ -143,7 +151,7 @@ impl Validator {
         (verdict, report)
     }
 
-    fn judge_one(&self, answer: &Answer) -> (Verdict, Report) {
+    pub(crate) fn judge_one(&self, answer: &Answer) -> (Verdict, Report) {
         let mut report = Report::new();
         let unfenced = if self.unwraps_fences { answer.unfenced() } else { None };
         let answer = unfenced.as_ref().unwrap_or(answer);

@@ -206,3 +206,24 @@ async fn plain_values_have_judges_too_and_a_dropped_call_drops_its_judge() {
     drop(call);
     assert_eq!(Arc::strong_count(&alive), before);
 }
+
+#[tokio::test]
+async fn doubts_about_other_choices_are_not_added_up_because_there_is_a_judge() {
+    let doubts = |word: &'static str| {
+        move |answer: &Answer| match answer.text() {
+            Some(text) if text == word => {
+                Err(Finding::new(SoftKind::Schema, word, "odd").with_severity(Severity::Warning))
+            }
+            _ => Ok(()),
+        }
+    };
+    let layer = ValidateLayer::values(Answer::clone)
+        .check_fn("a", doubts("a"))
+        .check_fn("b", doubts("b"))
+        .check_fn("c", doubts("c"));
+    let choices = Answer::new("a").with_alternative(Answer::new("b")).with_alternative(Answer::new("c"));
+    let layer = layer.judge(finds(None)).build().unwrap();
+    assert!(layer.validator().judge(&choices).0.is_success());
+    let service = layer.layer(service_fn(|answer: Answer| ready(Ok::<_, Infallible>(answer))));
+    assert!(service.oneshot(choices).await.is_ok());
+}
