@@ -5,12 +5,15 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use bytes::Bytes;
 use failsoft_core::{Evict, Finding, KeyMap, Report, Severity, SoftKind, ToolCall};
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     Answer, Asked, Check, Inspect,
     asked::sealed::Sealed,
-    checks::{Schema, schema::check_calls},
+    checks::{
+        Schema,
+        schema::{check_calls, is_bounded},
+    },
 };
 
 /// At most so many offered tools are looked at.
@@ -293,35 +296,6 @@ fn compile(text: &str) -> Option<Schema> {
     let schema = serde_json::from_str(text).ok()?;
     let mut left = MAX_NODES;
     is_bounded(&schema, &schema, 0, &mut left).then(|| Schema::new(&schema).ok())?
-}
-
-/// Whether a schema is small also where all its references are written out, so that it refers to itself nowhere.
-fn is_bounded(node: &Value, root: &Value, depth: usize, left: &mut usize) -> bool {
-    if depth > MAX_DEPTH || *left == 0 {
-        return false;
-    }
-    *left -= 1;
-    match node {
-        Value::Array(all) => all.iter().all(|node| is_bounded(node, root, depth + 1, left)),
-        Value::Object(fields) => {
-            // What cannot be followed here can be anything.
-            let strange = ["$dynamicRef", "$recursiveRef", "$id", "id", "$anchor", "$dynamicAnchor"];
-            if strange.iter().any(|key| fields.get(*key).is_some_and(Value::is_string)) {
-                return false;
-            }
-            let target = fields.get("$ref").and_then(Value::as_str);
-            target.is_none_or(|target| {
-                let inside = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-                inside.is_some_and(|inside| is_bounded(inside, root, depth + 1, left))
-            }) && schemas_in(fields).all(|node| is_bounded(node, root, depth + 1, left))
-        }
-        _ => true,
-    }
-}
-
-/// The parts of a schema that apply where they stand; definitions do where something refers to them.
-fn schemas_in(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
-    fields.iter().filter(|(key, _)| !matches!(&***key, "$defs" | "definitions")).map(|(_, value)| value)
 }
 
 impl fmt::Debug for Offered {

@@ -44,6 +44,26 @@ fn each_violation_has_its_place_and_its_keyword() {
 }
 
 #[test]
+fn why_nothing_fits_a_schema_that_refers_to_itself_takes_bounded_time() {
+    let node = |kind: &str| {
+        json!({"type": "object", "required": ["child", "type"],
+               "properties": {"child": {"$ref": "#/$defs/node"}, "type": {"const": kind}}})
+    };
+    let kinds = [node("not"), node("abs"), node("neg"), node("inv"), json!({"type": "number"})];
+    let schema = Schema::new(&json!({"$ref": "#/$defs/node", "$defs": {"node": {"anyOf": kinds}}})).unwrap();
+    let nested = |depth, inner| (0..depth).fold(inner, |inner, _| json!({"type": "neg", "child": inner}));
+    assert!(schema.on_value(nested(100, json!(1))).is_empty());
+    assert_eq!(codes(&schema.on_value(nested(2, json!("x")))), [("schema.anyOf", None)]);
+    // Four to the power of a hundred reasons.
+    assert_eq!(codes(&schema.on_value(nested(100, json!("x")))), [("schema.other", None)]);
+
+    // One that has no alternatives tells the place at any depth.
+    let list = Schema::new(&json!({"properties": {"next": {"$ref": "#"}, "n": {"type": "number"}}})).unwrap();
+    let deep = (0..100).fold(json!({"n": "x"}), |next, _| json!({"next": next}));
+    assert_eq!(codes(&list.on_value(deep))[0].0, "schema.type");
+}
+
+#[test]
 fn the_answers_own_values_are_not_repeated() {
     let schema =
         Schema::new(&json!({"properties": {"key": {"enum": ["a"]}, "n": {"type": "integer"}}})).unwrap();

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use failsoft_core::{ConfigError, Finding, Report, Severity, SoftKind, ToolCall, json};
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{TOOL_SCHEMA, missing_json};
 use crate::{Answer, Check};
@@ -15,6 +15,13 @@ pub const MAX_VIOLATIONS: usize = 8;
 /// Of a value with more values inside than this, only the first violation is reported: the engine collects all of them
 /// before it gives one, and a hostile answer has a million.
 const MAX_VALUES: usize = 10_000;
+
+/// The same of a value below a schema that refers to itself, where so many combinations of its alternatives may be tried: the
+/// engine goes through all of them to say why none fits, which takes ten times as long with each level.
+const MAX_COMBINATIONS: usize = 10_000;
+
+/// So large may a schema be with all its references written out; one that refers to itself is larger than anything.
+const MAX_WRITTEN_OUT: usize = 20_000;
 
 /// A compiled pattern may take so many bytes: far above any sane one, and far below what hurts.
 const MAX_PATTERN: usize = 1 << 20;
@@ -27,7 +34,9 @@ const MAX_PATTERN: usize = 1 << 20;
 /// annotation unless [`formats`](SchemaOptions::formats) says otherwise.
 ///
 /// The findings are of [`SoftKind::Schema`], with the code `schema.` and the keyword, at the JSON pointer of the value. They name
-/// fields and what the schema wants, never the answer's values. Of one value at most [`MAX_VIOLATIONS`] are reported.
+/// fields and what the schema wants, never the answer's values. Of one value at most [`MAX_VIOLATIONS`] are reported. Where a
+/// schema refers to itself among alternatives, and a value that does not fit is nested so deep that more than 10 000 combinations of
+/// them could be meant, the finding is one `schema.other` without a place.
 ///
 /// ```
 /// use serde_json::json;
@@ -46,6 +55,8 @@ const MAX_PATTERN: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Schema {
     compiled: Arc<Validator>,
+    /// How many alternatives there are in it, where it refers to itself.
+    alternatives: Option<usize>,
 }
 
 /// How a [`Schema`] is compiled.
@@ -87,7 +98,12 @@ impl SchemaOptions {
             options = options.with_draft(Draft::Draft7);
         }
         match options.build(schema) {
-            Ok(compiled) => Ok(Schema { compiled: Arc::new(compiled) }),
+            Ok(compiled) => {
+                let mut left = MAX_WRITTEN_OUT;
+                let is_small = is_bounded(schema, schema, 0, &mut left);
+                let alternatives = (!is_small).then(|| alternatives(schema));
+                Ok(Schema { compiled: Arc::new(compiled), alternatives })
+            }
             Err(error) => {
                 let problem = format!(
                     "{:.200} (at `{:.100}`)",
@@ -122,15 +138,30 @@ impl Schema {
     }
 
     /// What is wrong with a value, as findings of a class and a code of the caller's.
-    fn violations(&self, value: &Value, most: usize, report: impl FnMut(Violation)) {
+    fn violations(&self, value: &Value, most: usize, mut report: impl FnMut(Violation)) {
         if self.compiled.is_valid(value) {
             return;
         }
-        if is_larger(value, MAX_VALUES) {
+        if self.is_endless(value) {
+            report(Violation {
+                code: "schema.other",
+                path: String::new(),
+                message: "it does not fit the schema, and is nested too deep to say where".into(),
+            });
+        } else if is_larger(value, MAX_VALUES) {
             self.compiled.validate(value).err().iter().map(Violation::of).for_each(report);
         } else {
             self.compiled.iter_errors(value).take(most).map(|error| Violation::of(&error)).for_each(report);
         }
+    }
+
+    /// Whether it would take far too long to say why a value does not fit; that it does not takes no time.
+    fn is_endless(&self, value: &Value) -> bool {
+        let combinations = |alternatives: usize| {
+            let depth = u32::try_from(depth(value)).unwrap_or(u32::MAX);
+            alternatives.saturating_pow(depth)
+        };
+        self.alternatives.is_some_and(|alternatives| combinations(alternatives) > MAX_COMBINATIONS)
     }
 }
 
@@ -233,7 +264,7 @@ pub(crate) fn check_calls(
         // Empty arguments stand for none; whether those are right is for the schema to say.
         let arguments = match json::arguments_of(call) {
             Ok(arguments) => arguments,
-            Err(_) if json::is_blank(&call.arguments) => serde_json::Map::new(),
+            Err(_) if json::is_blank(&call.arguments) => Map::new(),
             Err(flaw) if flaw.severity() < Severity::Error => match flaw.into_value() {
                 Some(Value::Object(arguments)) => arguments,
                 _ => continue,
@@ -289,6 +320,71 @@ fn is_larger(value: &Value, most: usize) -> bool {
         }
     }
     false
+}
+
+/// How deep a value is nested.
+fn depth(value: &Value) -> usize {
+    let (mut rest, mut deepest) = (vec![(value, 0)], 0);
+    while let Some((value, depth)) = rest.pop() {
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(values) => rest.extend(values.iter().map(|value| (value, depth + 1))),
+            Value::Object(fields) => rest.extend(fields.values().map(|value| (value, depth + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// How many alternatives a schema has in all its places that have some.
+fn alternatives(schema: &Value) -> usize {
+    let (mut rest, mut all) = (vec![schema], 0_usize);
+    while let Some(schema) = rest.pop() {
+        match schema {
+            Value::Array(schemas) => rest.extend(schemas),
+            Value::Object(fields) => {
+                let lists = ["anyOf", "oneOf", "allOf"].into_iter();
+                let lists = lists.filter_map(|key| fields.get(key)?.as_array().map(Vec::len));
+                // One that stands alone is no choice.
+                all += lists.filter(|len| *len > 1).sum::<usize>();
+                rest.extend(fields.values());
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The deepest that a schema may be with all its references written out.
+const MAX_DEPTH: usize = 64;
+
+/// Whether a schema is small also where all its references are written out, so that it refers to itself nowhere.
+pub(crate) fn is_bounded(node: &Value, root: &Value, depth: usize, left: &mut usize) -> bool {
+    if depth > MAX_DEPTH || *left == 0 {
+        return false;
+    }
+    *left -= 1;
+    match node {
+        Value::Array(all) => all.iter().all(|node| is_bounded(node, root, depth + 1, left)),
+        Value::Object(fields) => {
+            // What cannot be followed here can be anything.
+            let strange = ["$dynamicRef", "$recursiveRef", "$id", "id", "$anchor", "$dynamicAnchor"];
+            if strange.iter().any(|key| fields.get(*key).is_some_and(Value::is_string)) {
+                return false;
+            }
+            let target = fields.get("$ref").and_then(Value::as_str);
+            target.is_none_or(|target| {
+                let inside = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+                inside.is_some_and(|inside| is_bounded(inside, root, depth + 1, left))
+            }) && schemas_in(fields).all(|node| is_bounded(node, root, depth + 1, left))
+        }
+        _ => true,
+    }
+}
+
+/// The parts of a schema that apply where they stand; definitions do where something refers to them.
+fn schemas_in(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    fields.iter().filter(|(key, _)| !matches!(&***key, "$defs" | "definitions")).map(|(_, value)| value)
 }
 
 fn code_of(keyword: &str) -> &'static str {
