@@ -50,7 +50,7 @@ use crate::{
 /// [`min_confidence`](crate::ValidateBuilder::min_confidence) moves the limit; 0 switches it off.
 ///
 /// # What may be sent again
-//////
+///
 /// The hint of the verdict says what may help:
 ///
 /// | the answer is | hint |
