@@ -158,17 +158,18 @@ fn beginning(text: &str) -> String {
 /// An error message stands in the place of an answer: a proxy's page, a server's words, a stack trace.
 ///
 /// To be asked for, as [`Refusal`] is: text is a guess, and an answer may be *about* errors. A text counts only if it *begins* with one of the markers
-/// and is short, or is a JSON object with nothing but an error in it.
+/// and is short, or is a JSON object with nothing but an error in it. A status in words counts only where no sentence goes on from it, and an HTML page
+/// that is not a raw body only where its title says so: a page may be what was asked for.
 ///
 /// The finding is of [`SoftKind::Malformed`] with the code `error.text`; the same request may be sent again.
 ///
 /// | marker | from |
 /// |---|---|
 /// | `upstream connect error or disconnect`, `no healthy upstream`, `upstream request timeout` | Envoy |
-/// | `<!doctype html`, `<html` | the page of a proxy, such as nginx |
+/// | `<!doctype html`, `<html`, as a raw body, or with an error or its number as the title | the page of a proxy, such as nginx |
 /// | `Internal Server Error`, `Bad Gateway`, `Service Unavailable`, `Gateway Timeout`, also after their number | RFC 9110 |
 /// | `error code: 5` | Cloudflare's plain pages |
-/// | `Traceback (most recent call last)`, `thread 'main' panicked at`, `Exception in thread` | Python, Rust, Java |
+/// | `Traceback (most recent call last):`, `thread 'main' panicked at`, `Exception in thread` | Python, Rust, Java |
 /// | `{"error": …}` with nothing beside but `status`, `code`, `message`, `detail`, `type`, `request_id` | most JSON APIs |
 ///
 /// ```
@@ -187,21 +188,39 @@ pub(crate) const ERROR_TEXT: &str = "error.text";
 
 const LONGEST_ERROR: usize = 4_000;
 
-const ERRORS: [&str; 14] = [
+const ERRORS: [&str; 7] = [
     "upstream connect error or disconnect",
     "no healthy upstream",
     "upstream request timeout",
-    "<!doctype html",
-    "<html",
+    "error code: 5",
+    "traceback (most recent call last):",
+    "exception in thread",
+    "thread 'main' panicked at",
+];
+
+/// A server's words for a status: what is about it begins so too, and goes on in the same line, or with a mark of emphasis before it.
+const STATUSES: [&str; 6] = [
     "internal server error",
     "500 internal server error",
     "502 bad gateway",
     "503 service unavailable",
-    "504 gateway time",
-    "error code: 5",
-    "traceback (most recent call last)",
-    "exception in thread",
-    "thread 'main' panicked at",
+    "504 gateway timeout",
+    "504 gateway time-out",
+];
+
+/// No server says more than this with a status.
+const LONGEST_STATUS: usize = 500;
+
+/// What the title of a proxy's page says.
+const TITLES: [&str; 8] = [
+    "error",
+    "bad gateway",
+    "unavailable",
+    "gateway time",
+    "too many requests",
+    "forbidden",
+    "just a moment",
+    "attention required",
 ];
 
 /// Short ones, which mean an error only where nothing follows.
@@ -219,6 +238,8 @@ impl Check for ErrorText {
             WHOLE_ERRORS.contains(&whole)
         };
         if ERRORS.iter().any(|error| start.starts_with(error))
+            || is_status(text)
+            || is_error_page(answer, text)
             || is_whole()
             || is_error_object(answer, &start)
         {
@@ -229,6 +250,34 @@ impl Check for ErrorText {
             ));
         }
     }
+}
+
+fn is_status(text: &str) -> bool {
+    let text = text.trim_start();
+    if text.len() > LONGEST_STATUS || text.starts_with(['*', '_', '"', '“', '>', '#']) {
+        return false;
+    }
+    let start = beginning(text);
+    let rest = STATUSES.iter().find_map(|status| start.strip_prefix(status));
+    let goes_on =
+        |rest: &str| rest.trim_start_matches([' ', ',', '-', '—', '–']).starts_with(char::is_alphanumeric);
+    rest.is_some_and(|rest| !goes_on(rest.split('\n').next().unwrap_or_default()))
+}
+
+fn is_error_page(answer: &Answer, text: &str) -> bool {
+    if !json::is_html(text) {
+        return false;
+    }
+    let text = text.to_ascii_lowercase();
+    let title = || text.split_once("<title>")?.1.split_once("</title>").map(|(title, _)| title);
+    let is_status =
+        |word: &str| word.len() == 3 && word.starts_with(['4', '5']) && word.parse::<u16>().is_ok();
+    let mut said = title().into_iter();
+    answer.is_body()
+        || said.any(|title| {
+            TITLES.iter().any(|words| title.contains(words))
+                || title.split(|c: char| !c.is_alphanumeric()).any(is_status)
+        })
 }
 
 fn is_error_object(answer: &Answer, start: &str) -> bool {
