@@ -4,7 +4,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use bytes::Bytes;
 use failsoft_core::{Evict, Finding, KeyMap, Report, Severity, SoftKind, ToolCall};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
@@ -15,9 +18,6 @@ use crate::{
         schema::{check_calls, is_bounded},
     },
 };
-
-/// At most so many offered tools are looked at.
-const MAX_TOOLS: usize = 1024;
 
 /// The longest schema of a request that is compiled, in bytes.
 const MAX_SCHEMA: usize = 64 * 1024;
@@ -52,7 +52,7 @@ impl<S: Clone, Req: RequestText> Inspect<S, Req> for ChatRequests {
         let bytes = request.bytes()?;
         let mut asked = Asked::new().with_bytes(bytes.len());
         let tools = std::str::from_utf8(&bytes).ok().and_then(tools_of);
-        for tool in tools.iter().flatten().take(MAX_TOOLS) {
+        for tool in tools.iter().flatten() {
             asked = asked.with_offered(&*tool.name);
         }
         asked.tools = tools.map(Arc::from);
@@ -137,29 +137,78 @@ pub(crate) struct Offered {
     schema: Option<Arc<str>>,
 }
 
-/// The places where a dialect has its tools. A body that has one of them twice is not read: which counts, nobody knows.
-#[derive(Deserialize)]
+/// The places where a dialect has its tools. Which counts of one that is there twice, nobody knows: the rails look at both, and the
+/// schemas of neither are used.
+#[derive(Default)]
 struct Top<'a> {
-    #[serde(borrow, default)]
-    tools: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    functions: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "toolConfig")]
-    tool_config: Option<&'a RawValue>,
+    tools: Vec<&'a RawValue>,
+    functions: Vec<&'a RawValue>,
+    tool_config: Vec<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for Top<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Places)
+    }
+}
+
+struct Places;
+
+impl<'de> Visitor<'de> for Places {
+    type Value = Top<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Top<'de>, A::Error> {
+        let mut top = Top::default();
+        while let Some(place) = map.next_key::<Place>()? {
+            let list = match place {
+                Place::Tools => &mut top.tools,
+                Place::Functions => &mut top.functions,
+                Place::ToolConfig => &mut top.tool_config,
+                Place::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            list.push(map.next_value()?);
+        }
+        Ok(top)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Place {
+    Tools,
+    Functions,
+    ToolConfig,
+    #[serde(other)]
+    Other,
 }
 
 /// The tools of a request in any of the dialects, which have no name for two things.
 fn tools_of(body: &str) -> Option<Vec<Offered>> {
     let top: Top<'_> = body.trim_start().starts_with('{').then(|| serde_json::from_str(body).ok())??;
-    let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    let value = |raw: &&RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    let is_twice = [&top.tools, &top.functions, &top.tool_config].into_iter().any(|place| place.len() > 1);
     let mut offered = Vec::new();
-    let bedrock =
-        top.tool_config.and_then(value).and_then(|mut config| config.get_mut("tools").map(Value::take));
-    for list in top.tools.and_then(value).into_iter().chain(bedrock) {
+    let bedrock = top
+        .tool_config
+        .iter()
+        .filter_map(value)
+        .filter_map(|mut config| config.get_mut("tools").map(Value::take));
+    for list in top.tools.iter().filter_map(value).chain(bedrock) {
         list.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
     }
-    if let Some(Value::Array(functions)) = top.functions.and_then(value) {
-        functions.iter().for_each(|function| offered.extend(tool(function, "parameters")));
+    for list in top.functions.iter().filter_map(value) {
+        let functions = list.as_array().into_iter().flatten();
+        functions.for_each(|function| offered.extend(tool(function, "parameters")));
+    }
+    if is_twice {
+        offered.iter_mut().for_each(|tool| tool.schema = None);
     }
     Some(offered)
 }

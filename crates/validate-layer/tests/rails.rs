@@ -325,4 +325,25 @@ mod offered {
         assert_eq!(code(&err), "rail.request_size");
         request("no chat".into()).await.unwrap();
     }
+
+    #[tokio::test]
+    async fn a_forbidden_tool_is_not_hidden_by_many_others_or_by_a_second_list() {
+        let layer =
+            ValidateLayer::builder().chat_requests().rails(Rails::new().forbid(["pay"])).build().unwrap();
+        let service = layer.layer(service_fn(|_: Request<String>| {
+            std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))))
+        }));
+        let tool = |name: &str| format!(r#"{{"type": "function", "function": {{"name": "{name}"}}}}"#);
+        let many: String = (0..2_000).map(|i| tool(&format!("look{i}")) + ", ").collect();
+        let (look, pay) = (tool("look"), tool("pay"));
+        for body in [
+            format!(r#"{{"tools": [{many}{pay}]}}"#),
+            format!(r#"{{"tools": [{look}], "tools": [{pay}]}}"#),
+            format!(r#"{{"tools": [{pay}], "model": "m", "\u0074ools": [{look}]}}"#),
+        ] {
+            let err = service.clone().oneshot(Request::new(body)).await.err().unwrap();
+            assert_eq!(code(&err), "rail.forbidden_tool");
+        }
+        service.oneshot(Request::new(format!(r#"{{"tools": [{look}], "tools": [{look}]}}"#))).await.unwrap();
+    }
 }
