@@ -33,7 +33,7 @@
 //! | memory | the last 100 answers or so | older ones fade: what changes slowly is followed |
 //! | shortest text | 64 bytes | the direction of "Yes." says nothing |
 //! | keys | 10 000 | the least recently used go; new ones that find no room share one centroid |
-//! | time for an embedding | 5 s | an embedding that fails, or takes longer, is no finding |
+//! | time for an embedding | 5 s, and never longer than the deadline of the current [`Call`] | an embedding that fails, or takes longer, is no finding |
 
 use std::{
     fmt,
@@ -66,6 +66,7 @@ const LEAST_SPREAD: f32 = 0.02;
 pub struct Drift {
     embed: Arc<dyn EmbedText>,
     centroids: Arc<KeyMap<Arc<str>, Centroid>>,
+    max_keys: usize,
     warm_up: u32,
     deviations: f32,
     below: Option<f32>,
@@ -83,6 +84,7 @@ impl Drift {
         Self {
             embed: Arc::new(Embedder(embed)),
             centroids: Arc::new(KeyMap::sharing(DEFAULT_KEYS, Centroid::default())),
+            max_keys: DEFAULT_KEYS,
             warm_up: WARM_UP,
             deviations: DEVIATIONS,
             below: None,
@@ -130,6 +132,7 @@ impl Drift {
     /// At most so many keys, at least 1. What was learnt is forgotten.
     #[must_use]
     pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
         self.centroids = Arc::new(KeyMap::sharing(keys, Centroid::default()));
         self
     }
@@ -150,6 +153,9 @@ impl Drift {
         const BUILDER: &str = "ValidateLayer";
         if self.warm_up < 2 {
             return Err(ConfigError::new(BUILDER, "drift.warm_up", self.warm_up, "at least 2"));
+        }
+        if self.max_keys == 0 {
+            return Err(ConfigError::new(BUILDER, "drift.max_keys", 0, "at least 1"));
         }
         if self.timeout.is_zero() {
             return Err(ConfigError::new(BUILDER, "drift.timeout", 0, "more than 0"));
@@ -192,7 +198,12 @@ impl SlowCheck for Drift {
         let slot = Call::slot();
         let embedding = call.enter(|| self.embed.embed(text));
         Box::pin(async move {
-            let embedding = tokio::time::timeout(drift.timeout, call.scope(embedding)).await;
+            // The deadline of the call whose answer it is may be nearer.
+            let embedding = call.scope(embedding);
+            let embedding = match call.deadline() {
+                Some(deadline) => tokio::time::timeout_at(deadline, embedding).await,
+                None => Ok(embedding.await),
+            };
             if let Some(mut slot) = slot {
                 slot.set(&call.usage());
             }

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{BoxError, Class, EmbedWith, Fault, HashedNgrams, Report, Severity, SoftKind, Verdict};
+use failsoft_core::{
+    BoxError, Call, Class, EmbedWith, Fault, HashedNgrams, Report, Severity, SoftKind, Verdict,
+};
+use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use validate_layer::{Answer, Asked, Check, Drift, ValidateBuilder, ValidateLayer, checks::Embedding};
 
@@ -31,6 +34,17 @@ fn weather(i: usize) -> String {
     const SKY: [&str; 4] = ["sunny", "cloudy", "rainy", "windy"];
     let sky = SKY[i % 4];
     format!("The weather in city number {i} is {sky} today, with a temperature of {} degrees.", 10 + i % 15)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_embedding_takes_no_longer_than_the_call_has() {
+    let slow = EmbedWith::new(service_fn(|_: String| pending::<Result<Vec<f32>, Infallible>>()));
+    let layer = ValidateLayer::values(|text: &String| Answer::new(text.as_str())).drift(Drift::new(slow));
+    let service = layer.build().unwrap().layer(service_fn(|text: String| ready(Ok::<_, Infallible>(text))));
+    let start = Instant::now();
+    let call = Call::options().timeout(Duration::from_secs(1)).begin();
+    call.scope(service.oneshot(weather(1))).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
 const OTHER: &str =
@@ -134,6 +148,7 @@ fn numbers_out_of_range_are_refused() {
     assert!(build(drift().deviations(0.0)).is_err());
     assert!(build(drift().below(f32::NAN)).is_err());
     assert!(build(drift().timeout(Duration::ZERO)).is_err());
+    assert!(build(drift().max_keys(0)).is_err());
     assert!(build(drift()).is_ok());
 }
 
