@@ -99,9 +99,16 @@ fn words_are_counted_in_every_script() {
         ("断路器打开了,请稍后再试。", 6),
         ("モデルが応答しません", 5),
         ("GPT は 東京 です", 4),
+        ("བོད་ཀྱི་སྐད་ཡིག", 4),
+        ("ሰላም፡ለዓለም፡ሁሉ", 3),
     ];
     for (text, words) in table {
         assert_eq!(count_words(text), words, "{text}");
+    }
+    // Javanese, Balinese, and Tai Tham have no spaces either.
+    for text in ["ꦱꦧꦼꦤ꧀ꦲꦸꦮꦺꦴꦁꦏꦭꦲꦶꦂꦫꦏꦺ", "ᬲᬓᬮᬮᬫᬦᬸᬲᬯ", "ᨠᩣᩴᨾᩮᩬᩥᨦᩃ᩶ᩣᨶᨶᩣ"]
+    {
+        assert!((2..=8).contains(&count_words(text)), "{text}: {}", count_words(text));
     }
     // Eight words of Thai.
     assert!((6..=12).contains(&count_words("วันนี้อากาศดีมากและไม่มีฝนตกเลย")));

@@ -105,8 +105,8 @@ impl Check for Length {
 /// How many words a text has, roughly, in any script.
 ///
 /// A word is what stands between whitespace and has a letter or a digit in it. Scripts without spaces are counted by
-/// the mean length of their words: two characters of Chinese and Japanese, five letters of Thai, Lao, Khmer, Burmese
-/// are a word.
+/// the mean length of their words: two characters of Chinese and Japanese, five letters of Thai, Lao, Khmer, Burmese and their
+/// neighbours are a word. Tibetan and Ethiopic have marks of their own between syllables or words, which count as spaces.
 ///
 /// ```
 /// use validate_layer::checks::count_words;
@@ -193,7 +193,7 @@ enum Script {
 
 fn script(c: char) -> Script {
     match c {
-        ' ' | '\n' => Script::Space,
+        ' ' | '\n' | '\u{f0b}' | '\u{1361}' => Script::Space,
         'a'..='z' | 'A'..='Z' | '0'..='9' => Script::Spaced,
         c if c.is_whitespace() => Script::Space,
         c if !c.is_alphanumeric() => Script::Other,
@@ -204,7 +204,13 @@ fn script(c: char) -> Script {
         | '\u{f900}'..='\u{faff}'
         | '\u{ff66}'..='\u{ff9f}'
         | '\u{20000}'..='\u{3fffd}' => Script::Dense,
-        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' => Script::Letters,
+        '\u{e00}'..='\u{eff}'
+        | '\u{1000}'..='\u{109f}'
+        | '\u{1780}'..='\u{17ff}'
+        | '\u{1950}'..='\u{19df}'
+        | '\u{1a20}'..='\u{1aaf}'
+        | '\u{1b00}'..='\u{1b7f}'
+        | '\u{a980}'..='\u{a9df}' => Script::Letters,
         _ => Script::Spaced,
     }
 }
