@@ -3,26 +3,19 @@
 use std::{fmt, sync::Arc};
 
 use failsoft_core::{ConfigError, Hint, Severity, SoftKind};
+#[cfg(feature = "schema")]
+use serde_json::Value;
 
 #[cfg(feature = "regex")]
 use crate::checks::Pattern;
 #[cfg(feature = "schema")]
-use crate::checks::{Schema, SchemaOptions, ToolSchemas, schema::takes_none};
+use crate::checks::SchemaOptions;
 use crate::{
     Answer, Asked, Beyond, Bodies, Check, Complaint, Compressed, Drift, InspectFn, Judge, Rails, StreamMode,
-    Unseen, ValidateLayer, Validator, Values, check_fn,
-    checks::{ErrorText, FinishReason, Json, Length, NotEmpty, Refusal, Require, ToolCalls},
-    confidence::Confidence,
-    judge::SlowCheck,
-    metrics::Meters,
+    Unseen, ValidateLayer, Values, check_fn,
+    checks::{Json, Length},
+    options::Options,
 };
-#[cfg(feature = "schema")]
-use serde_json::Value;
-
-const BUILDER: &str = "ValidateLayer";
-
-/// The longest body that is held, in bytes: the answers of models are far below.
-const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// Builds a [`ValidateLayer`]; made by [`ValidateLayer::builder`] or [`ValidateLayer::values`].
 ///
@@ -44,11 +37,11 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// | [`length_tolerance`](Self::length_tolerance) | 0.2 |
 /// | [`streams`](Self::streams) | [`StreamMode::Pass`] |
 /// | [`min_confidence`](Self::min_confidence) | 0.35; 0 is off |
-/// | [`weight`](Self::weight), [`severity`](Self::severity) | see [`Validator`] |
+/// | [`weight`](Self::weight), [`severity`](Self::severity) | see [`Validator`](crate::Validator) |
 /// | [`max_body`](Self::max_body) | 8 MiB |
 /// | [`beyond`](Self::beyond) | [`Beyond::Fail`] |
 /// | [`compressed`](Self::compressed) | [`Compressed::Pass`] |
-/// | [`hint`](Self::hint) | see [`Validator`] |
+/// | [`hint`](Self::hint) | see [`Validator`](crate::Validator) |
 #[must_use = "a builder does nothing until it is built"]
 pub struct ValidateBuilder<M = Bodies, Q = Unseen> {
     mode: M,
@@ -56,100 +49,9 @@ pub struct ValidateBuilder<M = Bodies, Q = Unseen> {
     options: Options,
 }
 
-/// All that can be chosen, whatever the answers lie in.
-struct Options {
-    name: Option<Arc<str>>,
-    allow_empty: bool,
-    allow_repetition: bool,
-    tools: ToolCalls,
-    json: Option<Json>,
-    pointers: Vec<Box<str>>,
-    length: Option<Length>,
-    custom: Vec<Arc<dyn Check>>,
-    blank_code: bool,
-    hints: Vec<(SoftKind, Hint)>,
-    max_body: usize,
-    beyond: Beyond,
-    compressed: Compressed,
-    confidence: Confidence,
-    unwraps_fences: bool,
-    refusals: bool,
-    error_texts: bool,
-    streams: StreamMode,
-    rails: Option<Rails>,
-    #[cfg(all(feature = "http", feature = "schema"))]
-    offered_schemas: bool,
-    judges: Vec<Judge>,
-    drift: Option<Drift>,
-    length_tolerance: Option<f64>,
-    #[cfg(feature = "schema")]
-    schemas: Schemas,
-    #[cfg(feature = "regex")]
-    patterns: Vec<Result<Pattern, ConfigError>>,
-}
-
-/// Schemas that wait for the builder's end to be compiled.
-#[cfg(feature = "schema")]
-#[derive(Default)]
-struct Schemas {
-    answer: Option<Value>,
-    tools: Vec<(Box<str>, Value)>,
-    options: SchemaOptions,
-}
-
-#[cfg(feature = "schema")]
-impl Schemas {
-    /// Adds the tools to those that were offered.
-    fn offer(&self, tools: ToolCalls) -> ToolCalls {
-        self.tools.iter().fold(tools, |tools, (name, parameters)| {
-            let name = [name.clone()];
-            if takes_none(parameters) { tools.and_without_parameters(name) } else { tools.and(name) }
-        })
-    }
-
-    /// Those of the answer and of the tools, compiled.
-    fn compile(&self) -> Result<(Option<Schema>, ToolSchemas), ConfigError> {
-        let answer = self.answer.as_ref().map(|schema| self.options.compile(schema)).transpose()?;
-        let tools = self.tools.iter().try_fold(ToolSchemas::new(), |tools, (name, schema)| {
-            Ok(tools.tool(name.clone(), self.options.compile(schema)?))
-        })?;
-        Ok((answer, tools))
-    }
-}
-
 impl<M, Q> ValidateBuilder<M, Q> {
     pub(crate) fn new(mode: M, inspect: Q) -> Self {
-        let options = Options {
-            name: None,
-            allow_empty: false,
-            allow_repetition: false,
-            tools: ToolCalls::any(),
-            json: None,
-            pointers: Vec::new(),
-            length: None,
-            custom: Vec::new(),
-            blank_code: false,
-            hints: Vec::new(),
-            max_body: MAX_BODY,
-            beyond: Beyond::default(),
-            compressed: Compressed::default(),
-            confidence: Confidence::new(),
-            unwraps_fences: false,
-            refusals: false,
-            error_texts: false,
-            streams: StreamMode::default(),
-            rails: None,
-            #[cfg(all(feature = "http", feature = "schema"))]
-            offered_schemas: false,
-            judges: Vec::new(),
-            drift: None,
-            length_tolerance: None,
-            #[cfg(feature = "schema")]
-            schemas: Schemas::default(),
-            #[cfg(feature = "regex")]
-            patterns: Vec::new(),
-        };
-        Self { mode, inspect, options }
+        Self { mode, inspect, options: Options::new() }
     }
 
     /// Looks at plain values through a function that makes an [`Answer`] of a response.
@@ -240,7 +142,7 @@ impl<M, Q> ValidateBuilder<M, Q> {
         self
     }
 
-    /// The text is JSON, and the field at this JSON pointer is there and not null: [`Require`]. May be called for many
+    /// The text is JSON, and the field at this JSON pointer is there and not null: [`Require`](crate::checks::Require). May be called for many
     /// fields.
     pub fn require(mut self, pointer: impl Into<Box<str>>) -> Self {
         self.options.pointers.push(pointer.into());
@@ -254,14 +156,14 @@ impl<M, Q> ValidateBuilder<M, Q> {
         self
     }
 
-    /// The text is JSON that fits this schema: [`Schema`]. Compiled once, at [`build`](Self::build).
+    /// The text is JSON that fits this schema: [`Schema`](crate::checks::Schema). Compiled once, at [`build`](Self::build).
     #[cfg(feature = "schema")]
     pub fn schema(mut self, schema: &Value) -> Self {
         self.options.schemas.answer = Some(schema.clone());
         self
     }
 
-    /// Offers a tool, whose calls must have arguments that fit this schema: [`ToolSchemas`]. Empty arguments are right only where the
+    /// Offers a tool, whose calls must have arguments that fit this schema: [`ToolSchemas`](crate::checks::ToolSchemas). Empty arguments are right only where the
     /// tool takes no parameters. May be called several times.
     #[cfg(feature = "schema")]
     pub fn tool_schema(mut self, name: impl Into<Box<str>>, parameters: &Value) -> Self {
@@ -276,27 +178,27 @@ impl<M, Q> ValidateBuilder<M, Q> {
         self
     }
 
-    /// The text matches this regular expression: [`Pattern::required`]. May be called several times.
+    /// The text matches this regular expression: [`Pattern::required`](crate::checks::Pattern::required). May be called several times.
     #[cfg(feature = "regex")]
     pub fn must_match(mut self, pattern: &str) -> Self {
         self.options.patterns.push(Pattern::required(pattern));
         self
     }
 
-    /// The text does not match this regular expression: [`Pattern::forbidden`]. May be called several times.
+    /// The text does not match this regular expression: [`Pattern::forbidden`](crate::checks::Pattern::forbidden). May be called several times.
     #[cfg(feature = "regex")]
     pub fn must_not_match(mut self, pattern: &str) -> Self {
         self.options.patterns.push(Pattern::forbidden(pattern));
         self
     }
 
-    /// Takes a text that begins as a refusal does for one: [`Refusal`]. What a provider says in fields of its own needs no option.
+    /// Takes a text that begins as a refusal does for one: [`Refusal`](crate::checks::Refusal). What a provider says in fields of its own needs no option.
     pub const fn refusals(mut self) -> Self {
         self.options.refusals = true;
         self
     }
 
-    /// Takes a text that begins as an error message does for a failure: [`ErrorText`].
+    /// Takes a text that begins as an error message does for a failure: [`ErrorText`](crate::checks::ErrorText).
     pub const fn error_texts(mut self) -> Self {
         self.options.error_texts = true;
         self
@@ -338,13 +240,13 @@ impl<M, Q> ValidateBuilder<M, Q> {
     }
 
     /// What may be sent to the same target again after an answer that is wrong in this way. Overrules the defaults of
-    /// [`Validator`]; of several for one kind the last counts.
+    /// [`Validator`](crate::Validator); of several for one kind the last counts.
     pub fn hint(mut self, kind: SoftKind, hint: Hint) -> Self {
         self.options.hints.push((kind, hint));
         self
     }
 
-    /// Below this confidence, 0 to 1, an answer is [`SoftKind::LowConfidence`]; 0 switches that off. See [`Validator`].
+    /// Below this confidence, 0 to 1, an answer is [`SoftKind::LowConfidence`]; 0 switches that off. See [`Validator`](crate::Validator).
     pub const fn min_confidence(mut self, min: f64) -> Self {
         self.options.confidence.min = min;
         self
@@ -390,108 +292,6 @@ impl<M, Q> ValidateBuilder<M, Q> {
     pub fn build(self) -> Result<ValidateLayer<M, Q>, ConfigError> {
         let Self { mode, inspect, options } = self;
         Ok(ValidateLayer::new(mode, inspect, Arc::new(options.validator()?)))
-    }
-}
-
-impl Options {
-    fn validator(self) -> Result<Validator, ConfigError> {
-        if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(ConfigError::new(BUILDER, "name", "blank", "a name"));
-        }
-        if self.max_body == 0 {
-            return Err(ConfigError::new(BUILDER, "max_body", 0, "at least 1 byte"));
-        }
-        if self.blank_code {
-            return Err(ConfigError::new(BUILDER, "check_fn", "a blank code", "a short stable name"));
-        }
-        #[cfg(feature = "schema")]
-        let (schema, tool_schemas) = self.schemas.compile()?;
-        let tools = self.tools;
-        #[cfg(feature = "schema")]
-        let tools = self.schemas.offer(tools);
-        #[cfg(feature = "schema")]
-        let asks_for_json = schema.is_some() || !self.pointers.is_empty();
-        #[cfg(not(feature = "schema"))]
-        let asks_for_json = !self.pointers.is_empty();
-        tools.validate()?;
-        self.confidence.validate(BUILDER)?;
-        let mut checks: Vec<Arc<dyn Check>> = vec![Arc::new(FinishReason)];
-        if !self.allow_empty {
-            checks.push(Arc::new(NotEmpty));
-        }
-        checks.push(Arc::new(tools));
-        #[cfg(feature = "schema")]
-        if !self.schemas.tools.is_empty() {
-            checks.push(Arc::new(tool_schemas));
-        }
-        #[cfg(all(feature = "http", feature = "schema"))]
-        if self.offered_schemas {
-            checks.push(Arc::new(crate::offered::OfferedSchemas::new()));
-        }
-        if self.error_texts {
-            checks.push(Arc::new(ErrorText));
-        }
-        // Before the JSON that a refusal is not.
-        if self.refusals {
-            checks.push(Arc::new(Refusal));
-        }
-        let implied = asks_for_json.then(Json::any);
-        if let Some(json) = self.json.or(implied) {
-            checks.push(Arc::new(json));
-        }
-        if !self.pointers.is_empty() {
-            if self.allow_empty {
-                return Err(ConfigError::new(
-                    BUILDER,
-                    "allow_empty",
-                    true,
-                    "false: an empty answer has no required field",
-                ));
-            }
-            checks.push(Arc::new(Require::new(self.pointers)?));
-        }
-        #[cfg(feature = "schema")]
-        if let Some(schema) = schema {
-            checks.push(Arc::new(schema));
-        }
-        #[cfg(feature = "regex")]
-        for pattern in self.patterns {
-            checks.push(Arc::new(pattern?));
-        }
-        if let Some(part) = self.length_tolerance {
-            ConfigError::check_range(BUILDER, "length_tolerance", part, f64::MIN_POSITIVE, 1.0)?;
-        }
-        if let Some(length) = self.length {
-            let length = length.or_below(self.length_tolerance);
-            length.validate()?;
-            checks.push(Arc::new(length));
-        }
-        checks.extend(self.custom);
-        let mut slow: Vec<Arc<dyn SlowCheck>> = Vec::new();
-        for judge in self.judges {
-            judge.validate()?;
-            slow.push(Arc::new(judge));
-        }
-        if let Some(drift) = self.drift {
-            drift.validate()?;
-            slow.push(Arc::new(drift));
-        }
-        Ok(Validator {
-            checks,
-            hints: self.hints,
-            name: self.name,
-            allow_empty: self.allow_empty,
-            allow_repetition: self.allow_repetition,
-            max_body: self.max_body,
-            beyond: self.beyond,
-            compressed: self.compressed,
-            unwraps_fences: self.unwraps_fences,
-            streams: self.streams,
-            rails: self.rails,
-            slow,
-            confidence: self.confidence,
-            meters: Meters::new(),
-        })
     }
 }
 

@@ -96,6 +96,7 @@ pub mod metrics;
 mod mode;
 #[cfg(all(feature = "http", feature = "schema"))]
 mod offered;
+mod options;
 pub mod presets;
 pub mod rails;
 pub mod reask;
