@@ -243,11 +243,17 @@ fn looped(verdict: Verdict, facts: &Facts, validator: &Validator) -> Option<(Ver
 
 /// The content types of which a body is no single answer.
 fn is_stream(headers: &HeaderMap) -> bool {
-    const STREAMS: [&str; 6] = [
+    const STREAMS: [&str; 11] = [
         "text/event-stream",
         "application/x-ndjson",
         "application/ndjson",
         "application/jsonl",
+        "application/jsonlines",
+        "application/stream+json",
+        "application/json-seq",
+        // Connect, where it streams; its single answers are `application/json`.
+        "application/connect+json",
+        "application/connect+proto",
         "application/vnd.amazon.eventstream",
         "multipart/x-mixed-replace",
     ];

@@ -237,6 +237,9 @@ async fn a_stream_passes_unread() {
         "text/event-stream",
         "Text/Event-Stream; charset=utf-8",
         "application/x-ndjson",
+        "application/stream+json",
+        "application/json-seq",
+        "application/connect+json",
         "application/grpc+proto",
     ];
     for content_type in types {
