@@ -11,7 +11,11 @@ use failsoft_core::{
     BoxError, Class, Facts, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind,
     Verdict, Whole, class_of_status, is_encoded, json,
 };
-use http::{HeaderMap, header::CONTENT_TYPE, response::Parts};
+use http::{
+    HeaderMap,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    response::Parts,
+};
 
 use crate::{
     Answer, Asked, Beyond, Bodies, Check, Mode, StreamMode, Validator, checks, events,
@@ -138,6 +142,11 @@ impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
     }
 }
 
+fn promises_content(headers: &HeaderMap) -> bool {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    length.is_some_and(|length| length > 0)
+}
+
 /// What became of an answer: known, or waiting for a judge.
 enum Judged<B> {
     Done(Result<(Parts, Held<B>), BoxError>),
@@ -153,6 +162,11 @@ fn read<B>(
     validator: &Arc<Validator>,
 ) -> Judged<B> {
     match whole {
+        // The answer to a HEAD: it tells the length of what it does not have.
+        Whole::Complete { bytes, trailers } if bytes.is_empty() && promises_content(&parts.headers) => {
+            events::unchecked(validator, "head");
+            Judged::Done(Ok((parts, Held::whole(bytes, trailers))))
+        }
         Whole::Complete { bytes, trailers } if is_stream => {
             stream(parts, Held::whole(bytes, trailers), asked, validator)
         }

@@ -14,7 +14,7 @@ pub const CHECKED: &str = "failsoft_validate_checked_total";
 /// as `soft.truncated`.
 pub const FAILED: &str = "failsoft_validate_failed_total";
 
-/// Counter: answers that passed without being looked at. Label `reason`: `stream` or `too large`.
+/// Counter: answers that passed without being looked at. Label `reason`: `stream`, `head` or `too large`.
 pub const UNCHECKED: &str = "failsoft_validate_unchecked_total";
 
 /// Counter: bodies that broke off while they were read. Label `class`.

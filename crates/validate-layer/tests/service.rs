@@ -176,6 +176,20 @@ async fn an_empty_body_is_a_failure_that_may_be_repeated_unless_it_is_allowed() 
 }
 
 #[tokio::test]
+async fn the_answer_to_a_head_is_no_empty_answer() {
+    let head = |length: &'static str| {
+        let mut response = response("");
+        response.headers_mut().insert("content-length", http::HeaderValue::from_static(length));
+        response
+    };
+    let passed = through(ValidateLayer::builder().json_object(), head("120")).await.unwrap();
+    assert!(passed.body().is_empty());
+    assert_eq!(passed.headers()["content-length"], "120");
+    let err = through(ValidateLayer::builder(), head("0")).await.unwrap_err();
+    assert_eq!(soft(&err).0, SoftKind::Empty);
+}
+
+#[tokio::test]
 async fn a_body_that_is_no_text_passes_unless_json_was_asked_for() {
     let binary = || Response::new(Full::<Bytes>::from(Bytes::from_static(&[0xff, 0xd8, 0xff, 0])));
     let passed = through(ValidateLayer::builder(), binary()).await.unwrap();

@@ -65,6 +65,9 @@ fn kind(unit: &str) -> Kind {
     if unit.chars().all(|c| matches!(c, '\\' | 'n' | 'r' | 't' | ' ')) && unit.contains('\\') {
         return Kind::Words;
     }
+    if is_control_token(unit) {
+        return Kind::Words;
+    }
     let is_one = seen.all(|c| c == first);
     if is_one && (first.is_ascii_digit() || matches!(first, 'A' | 'f' | 'F' | 'x' | 'X')) {
         return if unit.contains(char::is_whitespace) { Kind::Data } else { Kind::Digits };
@@ -82,6 +85,22 @@ fn kind(unit: &str) -> Kind {
         return Kind::Structured;
     }
     if has_lines { Kind::Lines } else { Kind::Words }
+}
+
+/// A control token of a model, such as `<|endoftext|>` or `</s>`: markup in no document. The piece may begin anywhere in it, and
+/// have the space between two.
+fn is_control_token(unit: &str) -> bool {
+    const NAMES: [&str; 10] =
+        ["s", "/s", "bos", "eos", "pad", "unk", "mask", "end_of_turn", "start_of_turn", "end_of_utterance"];
+    // From its `<` on, wherever the piece begins.
+    let Some((end, start)) = unit.split_once('<').filter(|_| unit.len() <= 64) else { return false };
+    let token = [start, end].concat();
+    let Some(name) = token.trim().strip_suffix('>') else { return false };
+    let is_named = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+    };
+    NAMES.contains(&name)
+        || name.strip_prefix('|').and_then(|name| name.strip_suffix('|')).is_some_and(is_named)
 }
 
 fn letters_in_100(text: &str) -> usize {
