@@ -46,9 +46,7 @@ impl Lent {
         drop(other);
         Self(Some(Arc::clone(shared)))
     }
-}
 
-impl Lent {
     /// A reference that is counted.
     pub(crate) fn to_counted(&self) -> Option<Arc<Shared>> {
         self.0.clone()

@@ -113,9 +113,6 @@ fn letters_in_100(text: &str) -> usize {
 
 /// Numbers in any base, bytes, literals and short names in quotes, with separators.
 fn is_data(unit: &str) -> bool {
-    let separates = |c: char| {
-        c.is_whitespace() || matches!(c, ',' | ';' | '|' | '[' | ']' | '(' | ')' | '{' | '}' | ':' | '/')
-    };
     if !unit.contains(separates) {
         return false;
     }
