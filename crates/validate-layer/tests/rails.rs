@@ -4,14 +4,14 @@
 use std::{
     convert::Infallible,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use failsoft_core::{BoxError, Class, Denier, Fault, FaultDetails, Hint, Observation, SoftKind, ToolCall};
 use tower::{Layer as _, Service, ServiceExt as _, limit::ConcurrencyLimit, service_fn};
-use validate_layer::{Answer, Asked, InspectFn, Rail, Rails, ValidateBuilder, ValidateLayer, Values};
+use validate_layer::{Answer, Asked, InspectFn, Rails, ValidateBuilder, ValidateLayer, Values};
 
 type Tools = ValidateBuilder<Values<fn(&String) -> Answer>, InspectFn<fn(&ToolCall) -> Asked>>;
 
@@ -139,56 +139,6 @@ async fn a_denied_call_gives_its_readiness_back() {
     drop(ready);
     other.call(ToolCall::new("ls", "{}")).await.unwrap();
     drop(one);
-}
-
-#[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Seen {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Fields(String);
-        impl tracing::field::Visit for Fields {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0.push_str(&format!(" {}={value:?}", field.name()));
-            }
-        }
-        let meta = event.metadata();
-        let mut fields = Fields(format!("{} {} {}", meta.level(), meta.target(), meta.name()));
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[tokio::test]
-async fn a_tripped_rail_is_an_event_of_its_own_with_its_severity_and_nothing_of_the_request() {
-    let seen = Seen::default();
-    let guard = tracing::subscriber::set_default(seen.clone());
-    let secret = ToolCall::new("rm", "{\"path\": \"/secret\"}");
-    let _ = call(builder(Rails::new().forbid(["rm"])).name("shell"), secret, "x").await;
-    let _ = call(builder(Rails::new().mutations(["w"])).name("disk"), ToolCall::new("w", "{}"), "").await;
-    drop(guard);
-    let seen = seen.0.lock().unwrap();
-    let tripped: Vec<_> = seen.iter().filter(|event| event.contains("failsoft_security")).collect();
-    assert_eq!(tripped.len(), 2, "{seen:?}");
-    assert!(
-        tripped[0].starts_with("WARN failsoft_security failsoft_validate_rail_tripped"),
-        "{}",
-        tripped[0]
-    );
-    assert!(tripped[0].contains("upstream=\"shell\" rail=\"forbidden_tool\" severity=\"critical\""));
-    assert!(tripped[1].contains("rail=\"empty_mutation\" severity=\"high\""));
-    assert!(!seen.iter().any(|event| event.contains("secret")));
-    assert_eq!(Rail::Arguments.to_string(), "arguments");
 }
 
 #[cfg(feature = "schema")]
