@@ -119,17 +119,27 @@ async fn serve() -> (String, Counts) {
     (url, counts)
 }
 
-fn builder() -> LlmLayerBuilder {
-    let limit = Duration::from_millis(300);
-    LlmLayer::builder().name("model-a").first_content(limit).idle(limit)
+/// What must not end for want of time, however busy the machine is.
+const LONG: Duration = Duration::from_secs(30);
+
+const FIRST: Class = Class::Timeout(Limit::FirstContent);
+
+/// Short is only the limit that must end the call.
+fn builder(class: Class) -> LlmLayerBuilder {
+    let limit = |of| if class == Class::Timeout(of) { Duration::from_millis(300) } else { LONG };
+    LlmLayer::builder().name("model-a").first_content(limit(Limit::FirstContent)).idle(limit(Limit::Idle))
 }
 
 fn committing() -> LlmLayer {
-    builder().build().unwrap()
+    committing_for(Class::Success)
 }
 
-fn holding() -> LlmLayer {
-    builder().hold_to_end(1 << 20).build().unwrap()
+fn committing_for(class: Class) -> LlmLayer {
+    builder(class).build().unwrap()
+}
+
+fn holding_for(class: Class) -> LlmLayer {
+    builder(class).hold_to_end(1 << 20).build().unwrap()
 }
 
 async fn ask_for(
@@ -190,7 +200,7 @@ async fn closed(counts: &Counts) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), all).await.expect("the server sees the socket close");
+    tokio::time::timeout(LONG, all).await.expect("the server sees the socket close");
 }
 
 #[tokio::test]
@@ -215,14 +225,14 @@ async fn what_goes_wrong_before_content_is_the_error_of_one_request() {
     let (url, counts) = serve().await;
     for (at, (path, class)) in [
         ("error-before", Class::Overloaded),
-        ("slow", Class::Timeout(Limit::FirstContent)),
-        ("drip-before", Class::Timeout(Limit::FirstContent)),
+        ("slow", FIRST),
+        ("drip-before", FIRST),
         ("cut-before", Class::Transient),
     ]
     .into_iter()
     .enumerate()
     {
-        let err = ask(&committing(), &url, path).await.unwrap_err();
+        let err = ask(&committing_for(class), &url, path).await.unwrap_err();
         assert_eq!(Verdict::of_error(&*err).class(), class, "{path}: {err:?}");
         assert!(Fault::find(&*err).is_none_or(|fault| fault.target() == Some("model-a")), "{path}");
         assert_eq!(counts.requests.load(Ordering::SeqCst), at + 1, "{path}");
@@ -240,7 +250,7 @@ async fn what_goes_wrong_after_content_is_an_error_at_the_end_and_one_verdict() 
         ("stall", Class::Timeout(Limit::Idle)),
         ("no-end", Class::Soft(SoftKind::Truncated)),
     ] {
-        let response = ask(&committing(), &url, path).await.unwrap();
+        let response = ask(&committing_for(class), &url, path).await.unwrap();
         let insight = insight(&response);
         let (text, error, verdicts) = read(response).await;
         assert!(text.starts_with(CONTENT), "{path}");
@@ -265,7 +275,7 @@ async fn held_to_the_end_every_failure_is_a_failed_call_and_a_good_answer_is_kno
         ("no-end", Class::Soft(SoftKind::Truncated)),
         ("cut-after", Class::Transient),
     ] {
-        let err = ask(&holding(), &url, path).await.unwrap_err();
+        let err = ask(&holding_for(class), &url, path).await.unwrap_err();
         assert_eq!(Verdict::of_error(&*err).class(), class, "{path}: {err:?}");
     }
     for (path, class) in [
@@ -275,7 +285,7 @@ async fn held_to_the_end_every_failure_is_a_failed_call_and_a_good_answer_is_kno
         ("length", Class::Soft(SoftKind::Truncated)),
         ("empty", Class::Soft(SoftKind::Empty)),
     ] {
-        let response = ask(&holding(), &url, path).await.unwrap();
+        let response = ask(&holding_for(class), &url, path).await.unwrap();
         let Step::Now(verdict) = ByResponse.response(&response) else { panic!("{path}: a verdict now") };
         assert_eq!(verdict.class(), class, "{path}");
         assert_eq!(insight(&response).facts().usage.total(), 12, "{path}");
@@ -284,7 +294,7 @@ async fn held_to_the_end_every_failure_is_a_failed_call_and_a_good_answer_is_kno
             steps(path).iter().filter(|step| matches!(step, S(_))).count()
         );
     }
-    let short = builder().hold_to_end(CONTENT.len()).beyond(Beyond::Fail).build().unwrap();
+    let short = builder(Class::Success).hold_to_end(CONTENT.len()).beyond(Beyond::Fail).build().unwrap();
     assert!(ask(&short, &url, "good").await.is_err());
 }
 
@@ -347,8 +357,8 @@ async fn a_stream_that_was_asked_for_may_come_as_json_and_has_the_limits_of_a_st
     let (url, _) = serve().await;
     let response = ask(&committing(), &url, "json").await.unwrap();
     assert!(insight(&response).verdict().is_some_and(|verdict| verdict.is_success()));
-    let err = ask(&committing(), &url, "slow-json").await.unwrap_err();
-    assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::FirstContent));
+    let err = ask(&committing_for(FIRST), &url, "slow-json").await.unwrap_err();
+    assert_eq!(Verdict::of_error(&*err).class(), FIRST);
 }
 
 #[tokio::test]
@@ -361,8 +371,8 @@ async fn a_whole_answer_has_no_limit_on_its_first_content_unless_one_is_chosen()
     assert!(insight(&response).verdict().is_some_and(|verdict| verdict.is_success()));
     let err = ask_for(&idle, &url, "stalled-json", WHOLE).await.unwrap_err();
     assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::Idle));
-    let err = ask_for(&committing(), &url, "slow-json", WHOLE).await.unwrap_err();
-    assert_eq!(Verdict::of_error(&*err).class(), Class::Timeout(Limit::FirstContent));
+    let err = ask_for(&committing_for(FIRST), &url, "slow-json", WHOLE).await.unwrap_err();
+    assert_eq!(Verdict::of_error(&*err).class(), FIRST);
 }
 
 #[tokio::test]

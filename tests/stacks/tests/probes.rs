@@ -82,7 +82,7 @@ fn breaker(probes: u32) -> BreakerBuilder {
 
 /// One call, read to its end.
 async fn ask(service: Breaker<reqwest::Client>, url: String) -> Result<String, BoxError> {
-    let request = reqwest::Client::new().get(url).build()?;
+    let request = reqwest::Request::new(reqwest::Method::GET, url.parse()?);
     Ok(service.oneshot(request).await?.text().await?)
 }
 
