@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use self::queue::{Queue, Turn};
 use crate::{
     Outcome, Spend, Unit, Window,
+    metrics::Meters,
     window::{Clocks, Now, Ring},
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct Rules {
     /// No call may reserve more.
     pub(crate) per_call: Option<u64>,
     pub(crate) pause: Option<Pause>,
+    pub(crate) meters: Meters,
 }
 
 /// Where calls are restricted, and where that or something else is told.
@@ -109,6 +111,13 @@ pub(crate) struct Share {
     tick: u64,
     /// Reserved in cells that have left the window since.
     gone: u64,
+}
+
+impl Share {
+    /// All that was reserved.
+    pub(crate) const fn all(&self) -> u64 {
+        self.reserved.saturating_add(self.gone)
+    }
 }
 
 /// Why a reservation was refused, and how things stood then.
@@ -224,7 +233,7 @@ impl Account {
         let hard = if ask.is_final { self.limit } else { self.hard };
         let left = hard.saturating_sub(committed);
         let denied = |why, renews_in| Denied { why, limit: self.limit, left, renews_in, waits: false };
-        let of_call = amount.saturating_add(share.reserved).saturating_add(share.gone);
+        let of_call = amount.saturating_add(share.all());
         if let Some(most) = rules.per_call.filter(|most| of_call > *most) {
             return Err(Denied {
                 why: Why::TooLarge,
@@ -289,7 +298,7 @@ impl Account {
     ) -> Crossed {
         let used = used.min(MAX_CALL);
         // Which attempts used it nobody knows: as much as may have been in the window counts there.
-        let beyond = used.saturating_sub(share.reserved.saturating_add(share.gone));
+        let beyond = used.saturating_sub(share.all());
         let here = used.min(share.reserved).saturating_add(beyond);
         self.ring.settle(share.tick, share.reserved, here);
         self.spend.settled(outcome, used, unknown);

@@ -27,6 +27,7 @@ use crate::{
     account::{Lines, MAX_LINES, Pause, Rules},
     budget::SOFT_LINE,
     estimate::millis,
+    metrics::Meters,
 };
 
 /// The limit of a session that is told nothing else, in tokens.
@@ -249,6 +250,7 @@ impl Terms {
             lines: Lines { millionths: lines, closing_reserve },
             per_call: self.per_call,
             pause: self.pause,
+            meters: Meters::default(),
         };
         Ok(Ledger::new(rules, max_keys))
     }

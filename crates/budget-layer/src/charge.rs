@@ -19,6 +19,7 @@ use crate::{
     cost::{Ended, cost},
     estimate::millis,
     events,
+    metrics::Settled,
     window::{Clocks, Now},
 };
 
@@ -194,6 +195,8 @@ impl Bill {
             let next = account.first_in_line();
             drop(account);
             next.into_iter().for_each(Waker::wake);
+            let (outcome, reserved, unknown) = (ended.outcome, share.all(), cost.unknown);
+            rules.meters.settled(&rules.name, Settled { outcome, reserved, used, unknown });
             if cost.unknown {
                 events::unknown_usage(&rules.name, used);
             }
@@ -225,7 +228,7 @@ impl Bill {
                 account.advance(rules, now);
                 *crossed = account.late(rules, more, outcome, now);
                 drop(account);
-                events::late_usage(&rules.name, more);
+                events::late_usage(rules, outcome, more);
             }
         }
         tell(state);
@@ -257,7 +260,7 @@ impl Reservation for Bill {
             }
             Err((budget, denied)) => {
                 drop(state);
-                events::attempt_denied(&budget.rules().name, &denied);
+                events::attempt_denied(budget.rules(), &denied);
                 false
             }
         }

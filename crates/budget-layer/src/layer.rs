@@ -161,7 +161,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             Unit::Tokens => estimate.total(),
             Unit::Money => match estimate.price() {
                 Some(price) => price.of_estimate(estimate),
-                None => return Err(Denial::outright(&budget, Reason::Unpriced)),
+                None => return Err(unpriced(&budget)),
             },
             Unit::Calls | Unit::Concurrent => 1,
             Unit::Time => estimate.time().map_or(self.options.time, millis),
@@ -216,19 +216,26 @@ impl Wanted {
     pub(crate) fn denied(mut self, budget: &Budget, denied: &Denied, now: Now) -> Admission {
         let needed = self.parts.needed(budget);
         if self.options.free_routes {
-            events::free_only(&budget.rules().name, denied, needed);
+            events::free_only(budget.rules(), denied, needed);
             self.parts = Parts::default();
             return self.begin(Call::options().mark(Mark::FreeOnly), now);
         }
         budget.lock().count_denied();
-        events::denied(&budget.rules().name, denied, needed);
+        events::denied(budget.rules(), denied, needed);
         Admission::Denied(Denial::new(budget, denied, needed).fault())
     }
 }
 
 #[cold]
+fn unpriced(budget: &Budget) -> Denial {
+    budget.lock().count_denied();
+    events::unpriced(budget.rules());
+    Denial::outright(budget, Reason::Unpriced)
+}
+
+#[cold]
 fn no_room(ledger: &Ledger) -> Denial {
-    events::keys_full(ledger.name(), ledger.len());
+    events::keys_full(ledger.rules(), ledger.len());
     Denial::outright(ledger.unkeyed(), Reason::KeysFull)
 }
 

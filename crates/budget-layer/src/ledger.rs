@@ -116,6 +116,17 @@ impl Ledger {
         entries.map(|(key, cell)| (key, Budget::from_cell(cell))).collect()
     }
 
+    /// Sets the gauges of the feature [`metrics`](crate::metrics), such as before a scrape; nothing without it. This looks at
+    /// everything.
+    pub fn publish(&self) {
+        if cfg!(feature = "metrics") {
+            let keyed = self.entries();
+            let in_flight = keyed.iter().map(|(_, budget)| budget.reserved());
+            let in_flight = in_flight.fold(self.0.one.reserved(), u64::saturating_add);
+            self.rules().meters.publish(self.name(), in_flight, keyed.len());
+        }
+    }
+
     /// What all budgets that are kept spent together. This looks at everything.
     #[must_use]
     pub fn total(&self) -> Spend {

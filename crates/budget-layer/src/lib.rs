@@ -51,6 +51,7 @@
 //! | watch and steer one budget | [`Budget`], [`Line`], [`Snapshot`] |
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
+//! | count it elsewhere | [`metrics`], with the feature of that name |
 //! | estimate a call | [`FromRequest`], [`Estimator`], [`estimate_text`] |
 //!
 //! # What a call counts for
@@ -71,7 +72,8 @@
 //! # Features
 //!
 //! `http` (default) estimates `http::Request` and follows the bodies of `http::Response`; `reqwest-013` does the same for reqwest 0.13.
-//! `calendar` adds windows of days and months in named time zones, `serde` makes states and spending serialisable.
+//! `calendar` adds windows of days and months in named time zones, `serde` makes states and spending serialisable, `metrics` counts
+//! through the crate of that name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -91,6 +93,7 @@ mod key;
 mod layer;
 mod ledger;
 mod line;
+pub mod metrics;
 mod service;
 mod spend;
 mod unit;

@@ -46,7 +46,7 @@ impl Line {
             let now = wanted.clocks.now();
             return wanted.denied(budget, denied, now);
         };
-        events::waits(&budget.rules().name);
+        events::waits(budget.rules());
         let turn = Turn(TURNS.fetch_add(1, Ordering::Relaxed));
         let ask = Ask { turn, ..ask };
         Admission::Waits(Box::new(Self {

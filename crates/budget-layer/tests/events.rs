@@ -110,3 +110,14 @@ fn usage_that_is_unknown_late_or_too_much_is_told() {
     asked.slot().set(&usage(0, 500));
     assert_eq!((told.count("failsoft_budget_late_usage"), told.count("failsoft_budget_overrun")), (1, 1));
 }
+
+#[test]
+fn a_call_that_is_denied_because_nobody_knows_its_price_is_told() {
+    let told = Told::default();
+    let _guard = tracing::subscriber::set_default(told.clone());
+    let layer = BudgetLayer::builder().money(100).estimate_fixed(30).build().unwrap();
+    let mut call = spawn(layer.layer(Model::new()).oneshot(common::request()));
+    assert!(call.poll().is_ready());
+    assert_eq!((told.count("failsoft_budget_unpriced"), told.count("failsoft_budget_denied")), (1, 0));
+    assert_eq!(layer.budget().spend().denied(), 1);
+}

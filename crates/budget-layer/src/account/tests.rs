@@ -21,6 +21,7 @@ impl Alone {
             lines,
             per_call: None,
             pause: None,
+            meters: Default::default(),
         };
         change(&mut rules);
         let account = Account::new(&rules);

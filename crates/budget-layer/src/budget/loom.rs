@@ -26,6 +26,7 @@ fn budget(limit: u64, soft_millionths: u32) -> Budget {
         lines,
         per_call: None,
         pause: None,
+        meters: Default::default(),
     };
     Budget::new(Arc::new(rules))
 }
