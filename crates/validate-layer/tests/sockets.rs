@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, body::Body, routing::get};
 use bytes::Bytes;
@@ -93,8 +93,26 @@ async fn an_error_status_and_a_stream_pass_untouched_with_their_url() {
 }
 
 #[tokio::test]
-async fn dropped_while_a_body_is_held_the_call_ends() {
-    let url = serve().await;
-    let held = tokio::time::timeout(Duration::from_millis(15), ask(&url, "/slow")).await;
-    assert!(held.is_err(), "it takes longer");
+async fn dropped_while_a_body_is_held_the_call_lets_go_of_its_socket() {
+    // Dropped with the body.
+    let (open, mut began) = tokio::sync::mpsc::channel::<()>(1);
+    let endless = get(async move || {
+        open.send(()).await.unwrap();
+        Body::from_stream(stream::unfold(open.clone(), |open| async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Some((Ok::<_, Infallible>(Bytes::from_static(b" ")), open))
+        }))
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, Router::new().route("/", endless)).await });
+    let mut call = Box::pin(ask(&url, "/"));
+    tokio::select! {
+        ended = &mut call => panic!("{ended:?}"),
+        told = began.recv() => told.unwrap(),
+    }
+    drop(call);
+    server.abort();
+    let closed = tokio::time::timeout(Duration::from_secs(30), began.recv()).await;
+    assert_eq!(closed.expect("the server sees the socket close"), None, "nobody sends any more");
 }
