@@ -21,15 +21,10 @@
 
 #[cfg(feature = "http")]
 mod from_request;
-#[cfg(feature = "http")]
-mod text;
 
 use std::{fmt, time::Duration};
 
 use crate::Price;
-
-#[cfg(feature = "http")]
-pub use self::text::estimate_text;
 
 /// Tokens that a call may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -52,7 +52,7 @@
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
 //! | count it elsewhere | [`metrics`], with the feature of that name |
-//! | estimate a call | [`FromRequest`], [`Estimator`], [`estimate_text`] |
+//! | estimate a call | [`FromRequest`], [`Estimator`], [`estimate_tokens`] |
 //!
 //! # What a call counts for
 //!
@@ -99,8 +99,6 @@ mod spend;
 mod unit;
 mod window;
 
-#[cfg(feature = "http")]
-pub use self::estimate::estimate_text;
 pub use self::{
     allowance::Allowance,
     budget::{Budget, Line, Snapshot},
@@ -117,3 +115,4 @@ pub use self::{
     unit::{Price, Unit},
     window::Window,
 };
+pub use failsoft_core::estimate_tokens;

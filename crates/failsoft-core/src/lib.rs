@@ -68,6 +68,7 @@ mod reqwest;
 #[cfg(feature = "http")]
 mod respond;
 mod text;
+mod tokens;
 #[cfg(feature = "tonic-014")]
 mod tonic;
 mod trail;
@@ -118,6 +119,7 @@ pub use self::{
     observe::{NoTool, ObserveFuture, ObserveLayer, Observing, ToolFn, ToolOf},
     replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},
     report::{Explained, Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
+    tokens::estimate_tokens,
     trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
     usage::Usage,
     verdict::{Hint, Verdict},

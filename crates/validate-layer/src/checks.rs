@@ -45,12 +45,13 @@ pub(crate) use self::repetition::VARIETY;
 pub use self::schema::{MAX_VIOLATIONS, Schema, SchemaOptions, ToolSchemas};
 pub use self::{
     embedding::Embedding,
-    length::{Length, count_words, estimate_tokens},
+    length::{Length, count_words},
     markers::{ErrorText, Refusal},
     repetition::Repetition,
     tools::ToolCalls,
 };
 
+pub use failsoft_core::estimate_tokens;
 use failsoft_core::{Class, ConfigError, Finding, Finish, Report, Severity, SoftKind, json};
 
 use crate::{Answer, Check};

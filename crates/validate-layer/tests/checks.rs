@@ -136,12 +136,19 @@ fn tokens_are_estimated_in_every_script() {
     for (text, about) in
         [("The circuit opens when too many calls fail.", 9), ("当太多调用失败时断路器会打开", 12)]
     {
-        let estimate = estimate_tokens(text);
+        let estimate = usize::try_from(estimate_tokens(text)).unwrap();
         assert!(estimate * 3 >= about * 2 && estimate * 2 <= about * 3, "{text}: {estimate}");
         let code = |expected| code(&Length::tokens(expected).on_text(text));
         assert_eq!((code(estimate * 5), code(estimate * 5 + 6)), (None, Some("length")));
     }
     assert_eq!(estimate_tokens(""), 0);
+}
+
+#[test]
+fn an_expected_length_in_tokens_is_reached_also_by_a_text_that_begins_like_an_image() {
+    let image = format!("{} {}", "a".repeat(20_000), "word ".repeat(2_000));
+    assert!(Length::tokens(3_000).below(1.0).on_text(&image).is_empty());
+    assert_eq!(code(&Length::tokens(5_000).below(1.0).on_text(&image)), Some("length"));
 }
 
 #[test]

@@ -7,12 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use failsoft_core::estimate_tokens;
 use http_body::Body;
 use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Estimate, Estimator, FromRequest, text::estimate_text};
+use super::{Estimate, Estimator, FromRequest};
 
 impl<B: Body + 'static> Estimator<http::Request<B>> for FromRequest {
     fn estimate(&self, request: &http::Request<B>) -> Estimate {
@@ -43,7 +44,7 @@ impl FromRequest {
             return self.of_length(None);
         }
         let output = asked_output(bytes).unwrap_or(self.default_output);
-        self.of_parts(estimate_text(bytes), output)
+        self.of_parts(estimate_tokens(bytes), output)
     }
 
     fn of_length(&self, length: Option<u64>) -> Estimate {

@@ -1,6 +1,6 @@
 //! How long an answer is, in any script.
 
-use failsoft_core::{ConfigError, Finding, Report, SoftKind};
+use failsoft_core::{ConfigError, Finding, Report, SoftKind, estimate_tokens};
 
 use crate::{Answer, Check};
 
@@ -91,11 +91,13 @@ impl Check for Length {
         let Some(text) = answer.text().filter(|_| answer.is_textual()) else { return };
         let least = self.least();
         let (length, unit) = match self.unit {
-            Unit::Words => (words_up_to(text, least), "words"),
-            Unit::Chars => (text.chars().filter(|c| !c.is_whitespace()).take(least).count(), "characters"),
+            Unit::Words => (words_up_to(text, least) as u64, "words"),
+            Unit::Chars => {
+                (text.chars().filter(|c| !c.is_whitespace()).take(least).count() as u64, "characters")
+            }
             Unit::Tokens => (tokens_up_to(text, least), "tokens, as an estimate,"),
         };
-        if length < least {
+        if length < least as u64 {
             let message = format!("{length} {unit} where about {} were expected", self.expected);
             report.push(Finding::new(SoftKind::Truncated, "length", message));
         }
@@ -119,33 +121,12 @@ pub fn count_words(text: &str) -> usize {
     words_up_to(text, usize::MAX)
 }
 
-/// How many tokens a text takes, roughly, in any script: one for each character of Chinese, Japanese and Korean, and one for four
-/// bytes of any other.
-///
-/// Four *characters* a token, the usual rule, is right for English and three times too low for Chinese: 72 tokens of the `o200k`
-/// vocabulary are 24 by that rule and 73 by bytes.
-///
-/// ```
-/// use validate_layer::checks::estimate_tokens;
-///
-/// assert_eq!(estimate_tokens("a short sentence"), 4);
-/// assert_eq!(estimate_tokens("断路器会打开"), 6);
-/// ```
-#[must_use]
-pub fn estimate_tokens(text: &str) -> usize {
-    tokens_up_to(text, usize::MAX)
-}
-
-fn tokens_up_to(text: &str, enough: usize) -> usize {
-    let mut quarters = 0_usize;
-    for c in text.chars() {
-        let is_hangul = matches!(c, '\u{ac00}'..='\u{d7a3}');
-        quarters += if is_hangul || matches!(script(c), Script::Dense) { 4 } else { c.len_utf8() };
-        if quarters / 4 >= enough {
-            break;
-        }
-    }
-    quarters.div_ceil(4)
+/// Counts no further than needed: most answers are long enough after a part of them.
+fn tokens_up_to(text: &str, enough: usize) -> u64 {
+    // A byte is a quarter of a token at least, unless it stands in what may be an image.
+    let part = enough.saturating_mul(4).min(text.len());
+    let tokens = estimate_tokens(&text.as_bytes()[..part]);
+    if tokens < enough as u64 { estimate_tokens(text) } else { tokens }
 }
 
 /// Counts no further than needed: most answers are long enough after a part of them.
