@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use failsoft_core::{ByResponse, ConfigError};
 
 use crate::{
-    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, Ledger, OneForAll,
-    PassFn, Price, Priced, Unit, Window,
+    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, LearnBy, Ledger,
+    OneForAll, PassFn, Price, Priced, Unit, Window,
     account::Pause,
     allowance::Terms,
     budget::MAX_PARTS,
@@ -281,6 +281,18 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// Estimates with an [`Estimator`](crate::Estimator), which may tell input and output apart.
     pub fn estimator<F>(self, estimator: F) -> BudgetBuilder<K, F, R, C> {
         let Self { keyed, pass_soft, classify, .. } = self;
+        with!(self, keyed: keyed, estimator: estimator, pass_soft: pass_soft, classify: classify)
+    }
+
+    /// Learns how long answers are by a function of the request, such as by its agent or tool, and no longer by its model. Of those only
+    /// whose length the estimate guesses: with [`FromRequest`], where nothing limits it. Call it after the estimate was chosen.
+    pub fn learn_by<Req, O, F>(self, key: F) -> BudgetBuilder<K, LearnBy<E, F>, R, C>
+    where
+        F: Fn(&Req) -> O,
+        O: AsRef<str>,
+    {
+        let Self { keyed, estimator, pass_soft, classify, .. } = self;
+        let estimator = LearnBy::new(estimator, key);
         with!(self, keyed: keyed, estimator: estimator, pass_soft: pass_soft, classify: classify)
     }
 

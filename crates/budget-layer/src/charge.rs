@@ -16,7 +16,7 @@ use crate::{
     Estimate, Outcome, Unit,
     account::{Ask, queue::Turn},
     budget::{Part, Parts},
-    cost::{Ended, cost},
+    cost::{Ended, cost, teach},
     estimate::millis,
     events,
     metrics::Settled,
@@ -165,6 +165,7 @@ impl Bill {
         }
         let ended = self.ended().unwrap_or(Ended::CANCELLED);
         let cost = cost(&self.estimate, usage, silent, ended, self.cut_in_full);
+        teach(&self.estimate, usage, silent, state.granted, ended);
         let State { parts, granted, guessed, late, .. } = &mut *state;
         if ended.outcome == Outcome::Denied && cost.is_free {
             // A layer further in said no before anything was sent: as if the call had never been.

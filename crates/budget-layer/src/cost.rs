@@ -122,6 +122,16 @@ pub(crate) fn cost(estimate: &Estimate, usage: &Usage, silent: u32, ended: Ended
     }
 }
 
+/// Teaches the estimate how long a complete answer was: one that ended well, of one attempt, that says itself what it used.
+#[inline]
+pub(crate) fn teach(estimate: &Estimate, usage: &Usage, silent: u32, further_attempts: u32, ended: Ended) {
+    let Some(average) = estimate.learns() else { return };
+    let is_one = silent == 0 && further_attempts == 0;
+    if is_one && ended.outcome == Outcome::Success && knows_input(usage) && knows_output(usage) {
+        average.learn(if estimate.split().is_some() { usage.total_output() } else { usage.total() });
+    }
+}
+
 fn knows_input(usage: &Usage) -> bool {
     usage.input.or(usage.cache_read).or(usage.cache_write).is_some()
 }
@@ -148,10 +158,10 @@ mod tests {
 
     fn tokens(usage: &Usage, silent: u32, ended: Ended) -> (u64, bool) {
         let cost = cost(&ESTIMATE, usage, silent, ended, false);
-        (all(&cost, ESTIMATE), cost.unknown)
+        (all(&cost, &ESTIMATE), cost.unknown)
     }
 
-    fn all(cost: &Cost, estimate: Estimate) -> u64 {
+    fn all(cost: &Cost, estimate: &Estimate) -> u64 {
         cost.measure(estimate.total(), Usage::total).0
     }
 
@@ -182,14 +192,14 @@ mod tests {
         assert_eq!(tokens(&usage(None, Some(30)), 0, DROPPED), (40, true));
         assert_eq!(tokens(&usage(Some(7), None), 0, DROPPED), (107, true));
         assert_eq!(tokens(&usage(None, None), 1, DROPPED), (110, true));
-        let cost = |output| all(&cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true), ESTIMATE);
+        let cost = |output| all(&cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true), &ESTIMATE);
         assert_eq!((cost(30), cost(300)), (110, 307), "in full, but never less than what was seen");
     }
 
     #[test]
     fn an_estimate_of_the_whole_stands_in_where_a_part_is_missing() {
         let whole = Estimate::whole(50);
-        let cost = |usage| all(&cost(&whole, &usage, 0, DROPPED, false), whole);
+        let cost = |usage| all(&cost(&whole, &usage, 0, DROPPED, false), &whole);
         assert_eq!([cost(usage(None, Some(30))), cost(usage(Some(70), None))], [50, 70]);
         assert_eq!(cost(usage(Some(1), Some(2))), 3);
     }
@@ -240,9 +250,34 @@ mod tests {
     }
 
     #[test]
+    fn only_a_complete_answer_that_says_what_it_used_teaches() {
+        let average = crate::Learned::new().of("model");
+        let learning = ESTIMATE.learning(average.clone());
+        let known = usage(Some(10), Some(50));
+        let cut = Ended { outcome: Outcome::Transient, ..GOOD };
+        for (usage, silent, further_attempts, ended) in [
+            (known, 1, 0, GOOD),
+            (known, 0, 1, GOOD),
+            (known, 0, 0, DROPPED),
+            (known, 0, 0, cut),
+            (usage(None, Some(50)), 0, 0, GOOD),
+            (usage(Some(10), None), 0, 0, GOOD),
+        ] {
+            (0..20).for_each(|_| teach(&learning, &usage, silent, further_attempts, ended));
+        }
+        assert_eq!(average.expected(), None);
+        (0..20).for_each(|_| teach(&learning, &known, 0, 0, GOOD));
+        assert!(average.expected().is_some_and(|expected| (50..60).contains(&expected)), "{average:?}");
+        let average = crate::Learned::new().of("tool");
+        let learning = Estimate::whole(500).learning(average.clone());
+        (0..20).for_each(|_| teach(&learning, &known, 0, 0, GOOD));
+        assert!(average.expected().is_some_and(|expected| (60..70).contains(&expected)), "{average:?}");
+    }
+
+    #[test]
     fn sums_saturate() {
         let most = Estimate::parts(u64::MAX, u64::MAX);
         let cost = cost(&most, &usage(Some(u64::MAX), None), 9, GOOD, false);
-        assert_eq!(all(&cost, most), u64::MAX);
+        assert_eq!(all(&cost, &most), u64::MAX);
     }
 }

@@ -21,13 +21,15 @@
 
 #[cfg(feature = "http")]
 mod from_request;
+mod learned;
 
 use std::{fmt, time::Duration};
 
+pub use self::learned::{Average, Learned};
 use crate::Price;
 
 /// Tokens that a call may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// The prompt's part, where it is known apart.
     input: Option<u64>,
@@ -35,6 +37,8 @@ pub struct Estimate {
     price: Option<Price>,
     /// In milliseconds.
     time: Option<u64>,
+    /// What is to learn of the answer.
+    learning: Option<Average>,
 }
 
 impl Estimate {
@@ -42,19 +46,25 @@ impl Estimate {
     /// counts for the larger of that and the estimate.
     #[must_use]
     pub const fn whole(tokens: u64) -> Self {
-        Self { input: None, total: tokens, price: None, time: None }
+        Self { input: None, total: tokens, price: None, time: None, learning: None }
     }
 
     /// An estimate of the prompt and of the answer. Where a call tells one of them, the estimate stands in for the
     /// other.
     #[must_use]
     pub const fn parts(input: u64, output: u64) -> Self {
-        Self { input: Some(input), total: input.saturating_add(output), price: None, time: None }
+        Self {
+            input: Some(input),
+            total: input.saturating_add(output),
+            price: None,
+            time: None,
+            learning: None,
+        }
     }
 
     /// What the tokens of this call cost, for budgets of money.
     #[must_use]
-    pub const fn at(mut self, price: Price) -> Self {
+    pub fn at(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
     }
@@ -64,6 +74,29 @@ impl Estimate {
     pub fn taking(mut self, time: Duration) -> Self {
         self.time = Some(millis(time));
         self
+    }
+
+    /// What is to learn how long the answer is, where the output was guessed: the call's output, or all of it where the estimate is of the
+    /// whole. Only a complete answer teaches, of one attempt, that says itself what it used.
+    #[must_use]
+    pub fn learning(mut self, average: Average) -> Self {
+        self.learning = Some(average);
+        self
+    }
+
+    /// What is to learn of the answer.
+    pub(crate) const fn learns(&self) -> Option<&Average> {
+        self.learning.as_ref()
+    }
+
+    /// The same by what another average expects, and that learns.
+    fn expecting(self, average: Average) -> Self {
+        let total = match (average.expected(), self.input) {
+            (Some(output), Some(input)) => input.saturating_add(output),
+            (Some(total), None) => total,
+            (None, _) => self.total,
+        };
+        Self { total, learning: Some(average), ..self }
     }
 
     /// The price, where one was given.
@@ -121,12 +154,12 @@ pub trait Estimator<Req> {
 }
 
 /// The same for every call, see [`BudgetBuilder::estimate_fixed`](crate::BudgetBuilder::estimate_fixed).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Fixed(pub(crate) Estimate);
 
 impl<Req> Estimator<Req> for Fixed {
     fn estimate(&self, _: &Req) -> Estimate {
-        self.0
+        self.0.clone()
     }
 }
 
@@ -181,12 +214,57 @@ impl<E: fmt::Debug, F> fmt::Debug for Priced<E, F> {
     }
 }
 
+/// Learns by a key of the request's, see [`BudgetBuilder::learn_by`](crate::BudgetBuilder::learn_by).
+#[derive(Clone)]
+pub struct LearnBy<E, F> {
+    estimator: E,
+    key: F,
+    learned: Learned,
+}
+
+impl<E, F> LearnBy<E, F> {
+    pub(crate) fn new(estimator: E, key: F) -> Self {
+        Self { estimator, key, learned: Learned::new() }
+    }
+}
+
+impl<Req, O, E, F> Estimator<Req> for LearnBy<E, F>
+where
+    E: Estimator<Req>,
+    F: Fn(&Req) -> O,
+    O: AsRef<str>,
+{
+    fn estimate(&self, request: &Req) -> Estimate {
+        let estimate = self.estimator.estimate(request);
+        match estimate.learns() {
+            Some(by_model) => {
+                let most = by_model.most();
+                estimate.expecting(self.learned.of((self.key)(request).as_ref()).up_to(most))
+            }
+            None => estimate,
+        }
+    }
+}
+
+impl<E: fmt::Debug, F> fmt::Debug for LearnBy<E, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LearnBy")
+            .field("estimator", &self.estimator)
+            .field("learned", &self.learned)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Reads the request itself: the default.
 ///
 /// For a body in memory the prompt counts by its characters (a token for 4 of ASCII, for 2 of other alphabets, for each
 /// CJK character), and the answer by `max_tokens` and its other names, times `n`. A body that is streamed counts by its
 /// announced length. In memory are `reqwest::Body` made of bytes, and for `http::Request` the bodies
 /// `http_body_util::Full<Bytes>` and `String`.
+///
+/// Where nothing limits the answer, it counts for what nearly all answers of the same model stayed below; see [`Average`] for the rule. A
+/// model is known by its name in the body, or else by the path of the request. Calls of tools, which have no body, are learnt by
+/// their path too, where somebody tells what they used.
 ///
 /// ```
 /// use budget_layer::{Estimator, FromRequest};
@@ -195,35 +273,42 @@ impl<E: fmt::Debug, F> fmt::Debug for Priced<E, F> {
 /// let (input, output) = FromRequest::new().estimate(&request).split().unwrap();
 /// assert_eq!((input, output), (18, 100));
 ///
-/// // Nothing says how long the answer may be: 1 000 tokens.
+/// // Nothing says how long the answer may be, and none was seen: 1 000 tokens.
 /// let request = http::Request::new(r#"{"messages": []}"#.to_owned());
 /// assert_eq!(FromRequest::new().estimate(&request).total(), 4 + 1_000);
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "http"), allow(dead_code))]
 pub struct FromRequest {
     default_output: u64,
     max_input: u64,
     max_output: u64,
     unknown: u64,
+    learned: Option<Learned>,
 }
 
 impl FromRequest {
     /// Starts from the defaults.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { default_output: 1_000, max_input: 200_000, max_output: 8_192, unknown: 500 }
+    pub fn new() -> Self {
+        Self {
+            default_output: 1_000,
+            max_input: 200_000,
+            max_output: 8_192,
+            unknown: 500,
+            learned: Some(Learned::new()),
+        }
     }
 
-    /// The answer's part where the request sets no limit. Default 1 000 tokens: providers' own limits, up to 64 000, would
-    /// block a session for nothing.
+    /// The answer's part where the request sets no limit and too few answers were seen. Default 1 000 tokens: providers' own limits, up to
+    /// 64 000, would block a session for nothing.
     #[must_use]
     pub const fn default_output(mut self, tokens: u64) -> Self {
         self.default_output = tokens;
         self
     }
 
-    /// The answer's part is never more than this, whatever the request says. Default 8 192 tokens. A model that really
+    /// The answer's part is never more than this, whatever the request says or was learnt. Default 8 192 tokens. A model that really
     /// writes more is booked with what it wrote.
     #[must_use]
     pub const fn max_output(mut self, tokens: u64) -> Self {
@@ -238,11 +323,25 @@ impl FromRequest {
         self
     }
 
-    /// The whole where the request has no body, or none whose length is known, as many calls of tools. Default 500
-    /// tokens.
+    /// The whole where the request has no body, or none whose length is known, as many calls of tools, and nothing was learnt of such
+    /// calls. Default 500 tokens.
     #[must_use]
     pub const fn unknown(mut self, tokens: u64) -> Self {
         self.unknown = tokens;
+        self
+    }
+
+    /// Learns together with other layers, or from what is known already. Default: for itself and the clones of its layer.
+    #[must_use]
+    pub fn learned(mut self, learned: Learned) -> Self {
+        self.learned = Some(learned);
+        self
+    }
+
+    /// Never learns: every answer that nothing limits counts for [`default_output`](Self::default_output).
+    #[must_use]
+    pub fn without_learning(mut self) -> Self {
+        self.learned = None;
         self
     }
 }

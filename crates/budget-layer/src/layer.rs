@@ -90,7 +90,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         };
         let now = self.clocks.now();
         let begun = Charge::begin(Call::options(), |bill| {
-            let parts = bill.set(estimate, ask.is_final, self.options.cut_in_full, self.clocks, now);
+            let parts = bill.set(estimate.clone(), ask.is_final, self.options.cut_in_full, self.clocks, now);
             let mut refused = None;
             let mut ledgers = self.ledgers.iter();
             self.keyed.each(request, |key| {

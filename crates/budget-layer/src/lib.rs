@@ -52,7 +52,7 @@
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
 //! | count it elsewhere | [`metrics`], with the feature of that name |
-//! | estimate a call | [`FromRequest`], [`Estimator`], [`estimate_tokens`] |
+//! | estimate a call | [`FromRequest`], [`Estimator`], [`Learned`], [`estimate_tokens`] |
 //!
 //! # What a call counts for
 //!
@@ -105,7 +105,7 @@ pub use self::{
     builder::BudgetBuilder,
     charge::Charge,
     denial::{Denial, Reason},
-    estimate::{Estimate, EstimateFn, Estimator, Fixed, FromRequest, Priced},
+    estimate::{Average, Estimate, EstimateFn, Estimator, Fixed, FromRequest, LearnBy, Learned, Priced},
     future::ResponseFuture,
     key::{AllPass, And, KeyFn, Keyed, OneForAll, PassFn, PassSoft},
     layer::BudgetLayer,

@@ -13,14 +13,14 @@ use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Estimate, Estimator, FromRequest};
+use super::{Average, Estimate, Estimator, FromRequest};
 
 impl<B: Body + 'static> Estimator<http::Request<B>> for FromRequest {
     fn estimate(&self, request: &http::Request<B>) -> Estimate {
         let body = request.body();
         match in_memory(body) {
-            Some(bytes) => self.of_bytes(&bytes),
-            None => self.of_length(body.size_hint().exact()),
+            Some(bytes) => self.of_bytes(&bytes, request.uri().path()),
+            None => self.of_length(body.size_hint().exact(), request.uri().path()),
         }
     }
 }
@@ -28,30 +28,58 @@ impl<B: Body + 'static> Estimator<http::Request<B>> for FromRequest {
 #[cfg(feature = "reqwest-013")]
 impl Estimator<reqwest::Request> for FromRequest {
     fn estimate(&self, request: &reqwest::Request) -> Estimate {
+        let path = request.url().path();
         match request.body() {
-            None => self.of_length(None),
+            None => self.of_length(None, path),
             Some(body) => match body.as_bytes() {
-                Some(bytes) => self.of_bytes(bytes),
-                None => self.of_length(body.size_hint().exact()),
+                Some(bytes) => self.of_bytes(bytes, path),
+                None => self.of_length(body.size_hint().exact(), path),
             },
         }
     }
 }
 
 impl FromRequest {
-    fn of_bytes(&self, bytes: &[u8]) -> Estimate {
+    fn of_bytes(&self, bytes: &[u8], path: &str) -> Estimate {
         if bytes.is_empty() {
-            return self.of_length(None);
+            return self.of_length(None, path);
         }
-        let output = asked_output(bytes).unwrap_or(self.default_output);
-        self.of_parts(estimate_tokens(bytes), output)
+        let (asked, input) = (Asked::read(bytes), estimate_tokens(bytes));
+        match asked.output() {
+            Some(output) => self.of_parts(input, output),
+            None => self.guessed(input, asked.answers(), asked.model().unwrap_or(path)),
+        }
     }
 
-    fn of_length(&self, length: Option<u64>) -> Estimate {
+    fn of_length(&self, length: Option<u64>, path: &str) -> Estimate {
         match length {
-            None | Some(0) => Estimate::whole(self.unknown),
-            Some(length) => self.of_parts(length.div_ceil(4), self.default_output),
+            None | Some(0) => {
+                let estimate = Estimate::whole(self.unknown);
+                let most = self.max_input.saturating_add(self.max_output);
+                match self.average(path, most) {
+                    Some(average) => estimate.expecting(average),
+                    None => estimate,
+                }
+            }
+            Some(length) => self.guessed(length.div_ceil(4), 1, path),
         }
+    }
+
+    /// Nothing says how long the answers may be.
+    fn guessed(&self, input: u64, answers: u64, key: &str) -> Estimate {
+        let average = self.average(key, self.max_output);
+        let expected = average.as_ref().and_then(Average::expected);
+        let output = expected.unwrap_or(self.default_output).saturating_mul(answers);
+        let estimate = self.of_parts(input, output);
+        // Of several answers nobody says how long each one is.
+        match average.filter(|_| answers == 1) {
+            Some(average) => estimate.learning(average),
+            None => estimate,
+        }
+    }
+
+    fn average(&self, key: &str, most: u64) -> Option<Average> {
+        self.learned.as_ref().map(|learned| learned.of(key).up_to(most))
     }
 
     fn of_parts(&self, input: u64, output: u64) -> Estimate {
@@ -72,10 +100,11 @@ fn in_memory<B: Body + 'static>(body: &B) -> Option<Bytes> {
     }
 }
 
-/// How many tokens of output a request allows, under the names that providers have for it.
+/// What a request asks for, under the names that providers have for it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Limits {
+struct Asked {
+    model: Value,
     max_tokens: Value,
     max_completion_tokens: Value,
     max_output_tokens: Value,
@@ -88,27 +117,48 @@ struct Limits {
     options: Value,
 }
 
-fn asked_output(bytes: &[u8]) -> Option<u64> {
-    let limits: Limits = serde_json::from_slice(bytes).ok()?;
-    let named = [
-        &limits.max_tokens,
-        &limits.max_completion_tokens,
-        &limits.max_output_tokens,
-        &limits.max_new_tokens,
-        &limits.generation_config["maxOutputTokens"],
-        &limits.inference_config["maxTokens"],
-        &limits.options["num_predict"],
-    ];
-    let most = named.into_iter().filter_map(Value::as_u64).max()?;
-    Some(most.saturating_mul(limits.n.as_u64().unwrap_or(1).max(1)))
+impl Asked {
+    /// Nothing, where it cannot be read.
+    fn read(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).unwrap_or_default()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_str().filter(|model| !model.is_empty())
+    }
+
+    /// How many answers.
+    fn answers(&self) -> u64 {
+        self.n.as_u64().unwrap_or(1).max(1)
+    }
+
+    /// How many tokens of output it allows.
+    fn output(&self) -> Option<u64> {
+        let named = [
+            &self.max_tokens,
+            &self.max_completion_tokens,
+            &self.max_output_tokens,
+            &self.max_new_tokens,
+            &self.generation_config["maxOutputTokens"],
+            &self.inference_config["maxTokens"],
+            &self.options["num_predict"],
+        ];
+        let most = named.into_iter().filter_map(Value::as_u64).max()?;
+        Some(most.saturating_mul(self.answers()))
+    }
 }
 
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use super::*;
+    use crate::Learned;
+
+    fn whole(estimate: &Estimate) -> Option<u64> {
+        estimate.split().is_none().then(|| estimate.total())
+    }
 
     fn output(json: &str) -> Option<u64> {
-        asked_output(json.as_bytes())
+        Asked::read(json.as_bytes()).output()
     }
 
     #[test]
@@ -147,15 +197,47 @@ mod tests {
     }
 
     #[test]
+    fn what_nothing_limits_counts_for_what_was_learnt_of_its_model_or_its_path() {
+        let (estimator, learned) = {
+            let learned = Learned::new();
+            (FromRequest::new().max_output(2_000).learned(learned.clone()), learned)
+        };
+        let estimate = |path: &str, json: &str| {
+            let request = http::Request::builder().uri(path).body(json.to_owned()).unwrap();
+            estimator.estimate(&request)
+        };
+        let output = |path, json| estimate(path, json).split().map(|(_, output)| output);
+        (0..50).for_each(|_| {
+            learned.of("small").learn(97);
+            learned.of("/v1/models/large:generate").learn(9_000);
+            learned.of("/search").learn(37);
+        });
+        assert_eq!(output("/", r#"{"model": "small"}"#), Some(100));
+        assert_eq!(output("/", r#"{"model": "small", "n": 4}"#), Some(400));
+        assert_eq!(output("/", r#"{"model": "small", "max_tokens": 7}"#), Some(7));
+        assert_eq!(output("/v1/models/large:generate?key=1", "{}"), Some(2_000), "never more than the most");
+        assert_eq!(output("/", r#"{"model": "other"}"#), Some(1_000));
+        assert_eq!(estimate("/search", "").split(), None);
+        assert_eq!((estimate("/search", "").total(), estimate("/fetch", "").total()), (40, 500));
+        // Several answers teach nothing, nor does one that was limited.
+        for json in [r#"{"model": "small", "n": 4}"#, r#"{"model": "small", "max_tokens": 7}"#] {
+            assert_eq!(estimate("/", json).learns(), None);
+        }
+        let never = FromRequest::new().learned(learned).without_learning();
+        let request = http::Request::new(r#"{"model": "small"}"#.to_owned());
+        assert_eq!(never.estimate(&request), Estimate::parts(5, 1_000));
+    }
+
+    #[test]
     fn a_request_of_which_nothing_is_known_counts_500() {
         let request = http::Request::new(http_body_util::Empty::<Bytes>::new());
-        assert_eq!(FromRequest::new().estimate(&request), Estimate::whole(500));
+        assert_eq!(whole(&FromRequest::new().estimate(&request)), Some(500));
         let request = http::Request::new(Full::<Bytes>::default());
-        assert_eq!(FromRequest::new().estimate(&request), Estimate::whole(500));
+        assert_eq!(whole(&FromRequest::new().estimate(&request)), Some(500));
         let streamed = http_body_util::StreamBody::new(futures_util::stream::pending::<
             Result<http_body::Frame<Bytes>, std::io::Error>,
         >());
-        assert_eq!(FromRequest::new().estimate(&http::Request::new(streamed)), Estimate::whole(500));
+        assert_eq!(whole(&FromRequest::new().estimate(&http::Request::new(streamed))), Some(500));
     }
 
     #[test]
@@ -171,6 +253,6 @@ mod tests {
         let post = client.post("http://localhost").body(r#"{"max_tokens": 30}"#).build().unwrap();
         assert_eq!(FromRequest::new().estimate(&post).split(), Some((5, 30)));
         let get = client.get("http://localhost").build().unwrap();
-        assert_eq!(FromRequest::new().estimate(&get), Estimate::whole(500));
+        assert_eq!(whole(&FromRequest::new().estimate(&get)), Some(500));
     }
 }
