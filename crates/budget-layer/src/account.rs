@@ -1,6 +1,7 @@
 //! One budget's state: what is committed in its window, what was spent on what, who is paused. Pure: no lock, no clock; what
 //! happened is returned, to be told when nothing is locked.
 
+pub(crate) mod lease;
 pub(crate) mod queue;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
@@ -9,9 +10,13 @@ use std::{sync::Arc, task::Waker, time::Duration};
 
 use tokio::time::Instant;
 
-use self::queue::{Queue, Turn};
+use self::{
+    lease::Lease,
+    queue::{Queue, Turn},
+};
 use crate::{
     Outcome, Spend, Unit, Window,
+    leasing::Shared,
     metrics::Meters,
     window::{Clocks, Now, Ring},
 };
@@ -35,6 +40,8 @@ pub(crate) struct Rules {
     pub(crate) per_call: Option<u64>,
     pub(crate) pause: Option<Pause>,
     pub(crate) meters: Meters,
+    /// Where its budgets lease from; otherwise each has its limit to itself.
+    pub(crate) shared: Option<Shared>,
 }
 
 /// Where calls are restricted, and where that or something else is told.
@@ -56,7 +63,7 @@ pub(crate) struct Pause {
 
 impl Rules {
     pub(crate) fn clocks(&self) -> Clocks {
-        let steady = self.pause.is_some() || self.unit == Unit::Time;
+        let steady = self.pause.is_some() || self.unit == Unit::Time || self.shared.is_some();
         self.window.clocks().and(Clocks { steady, wall: false })
     }
 
@@ -87,6 +94,8 @@ pub(crate) struct Account {
     /// Somebody set the limit or restored the state: forgetting it would undo that.
     adjusted: bool,
     spend: Spend,
+    /// What it has of a budget that others spend from too.
+    lease: Option<Box<Lease>>,
     /// Those that wait for their turn.
     pub(crate) queue: Queue,
 }
@@ -146,15 +155,22 @@ pub(crate) enum Why {
     Paused,
     /// Others wait for the same.
     NotYetItsTurn,
+    /// It does not fit into what is leased, and the store fails.
+    NoStore,
 }
 
 impl Denied {
+    /// Whether a larger lease may help.
+    pub(crate) const fn is_for_lease(&self) -> bool {
+        matches!(self.why, Why::Hard | Why::Soft)
+    }
+
     /// Whether there may be enough in a while, for whoever waits.
     pub(crate) fn passes(&self, rules: &Rules) -> bool {
         match self.why {
             Why::NotYetItsTurn => true,
             Why::Hard => self.renews_in.is_some() || (rules.unit == Unit::Concurrent && self.limit > 0),
-            Why::Soft | Why::TooLarge | Why::Paused => false,
+            Why::Soft | Why::TooLarge | Why::Paused | Why::NoStore => false,
         }
     }
 }
@@ -191,9 +207,14 @@ impl Account {
             paused_until: None,
             adjusted: false,
             spend: Spend::default(),
+            lease: None,
             queue: Queue::default(),
         };
-        account.limit_to(rules.limit, rules);
+        if rules.shared.is_some() {
+            account.lease_nothing(rules);
+        } else {
+            account.limit_to(rules.limit, rules);
+        }
         account
     }
 
@@ -201,6 +222,7 @@ impl Account {
     #[inline]
     pub(crate) fn advance(&mut self, rules: &Rules, now: Now) {
         if self.ring.advance(now) {
+            self.lapse();
             self.look_at_lines_again(rules);
         }
     }
@@ -231,8 +253,10 @@ impl Account {
     fn examine(&self, rules: &Rules, share: &Share, amount: u64, ask: Ask, now: Now) -> Result<(), Denied> {
         let committed = self.ring.committed();
         let hard = if ask.is_final { self.limit } else { self.hard };
-        let left = hard.saturating_sub(committed);
-        let denied = |why, renews_in| Denied { why, limit: self.limit, left, renews_in, waits: false };
+        let of_all = if ask.is_final { self.own_limit() } else { self.own_hard(rules) };
+        let left = of_all.saturating_sub(committed);
+        let limit = self.limit_of_all();
+        let denied = |why, renews_in| Denied { why, limit, left, renews_in, waits: false };
         let of_call = amount.saturating_add(share.all());
         if let Some(most) = rules.per_call.filter(|most| of_call > *most) {
             return Err(Denied {
@@ -340,8 +364,10 @@ impl Account {
 
     /// Sets the limit; calls in flight keep what they reserved.
     pub(crate) fn set_limit(&mut self, rules: &Rules, limit: u64) {
-        self.adjusted = true;
-        self.limit_to(limit, rules);
+        if !self.set_leased_limit(limit) {
+            self.adjusted = true;
+            self.limit_to(limit, rules);
+        }
     }
 
     fn limit_to(&mut self, limit: u64, rules: &Rules) {
@@ -351,6 +377,10 @@ impl Account {
 
     /// Sets what was spent; calls in flight keep what they reserved.
     pub(crate) fn restore(&mut self, rules: &Rules, spent: u64) {
+        if self.lease.is_some() {
+            // The store knows it.
+            return;
+        }
         self.adjusted = true;
         // As far from the end as sums of calls will ever come.
         let spent = spent.min(u64::MAX / 2);
@@ -375,18 +405,6 @@ impl Account {
         self.queue.first()
     }
 
-    pub(crate) const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub(crate) const fn soft(&self) -> u64 {
-        self.soft
-    }
-
-    pub(crate) const fn hard(&self) -> u64 {
-        self.hard
-    }
-
     /// Spent and reserved, in the window.
     pub(crate) const fn committed(&self) -> u64 {
         self.ring.committed()
@@ -406,9 +424,11 @@ impl Account {
 
     /// Whether it may be forgotten: nothing of it would be missed.
     pub(crate) fn may_go(&self, rules: &Rules) -> bool {
-        let spent = rules.window.is_lifetime() && self.spend.spent() > 0;
-        self.committed() == 0
-            && !spent
+        let of_window = || {
+            let spent = rules.window.is_lifetime() && self.spend.spent() > 0;
+            self.committed() == 0 && !spent
+        };
+        self.lease.as_ref().map_or_else(of_window, |lease| self.lease_may_go(lease))
             && !self.adjusted
             && self.paused_until.is_none()
             && self.queue.is_empty()
@@ -424,7 +444,7 @@ impl Account {
         let before = self.told;
         let mut next_line = u64::MAX;
         for which in 0..rules.lines.millionths.len() {
-            let line = rules.line(which, self.limit);
+            let line = self.own_line(rules, which);
             if self.ring.committed() >= line {
                 self.told |= 1 << which;
             } else {
@@ -437,15 +457,16 @@ impl Account {
 
     #[inline]
     fn crossed_by_spending(&mut self, rules: &Rules) -> Crossed {
-        let overrun = self.ring.committed() - self.ring.reserved() > self.limit;
+        let spent = self.ring.committed() - self.ring.reserved();
+        let overrun = spent > self.limit && spent > self.own_limit();
         Crossed { overrun, ..self.crossed(rules) }
     }
 
     /// The lines may lie elsewhere now, or less below them: a crossing is told again.
     fn look_at_lines_again(&mut self, rules: &Rules) {
-        let lines = (0..rules.lines.millionths.len()).map(|which| (which, rules.line(which, self.limit)));
         let mut next_line = u64::MAX;
-        for (which, line) in lines {
+        for which in 0..rules.lines.millionths.len() {
+            let line = self.own_line(rules, which);
             if self.ring.committed() < line {
                 self.told &= !(1 << which);
             }

@@ -23,10 +23,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use failsoft_core::{ConfigError, DEFAULT_KEYS};
 
 use crate::{
-    KeyFn, Ledger, OneForAll, Unit, Window,
+    KeyFn, Leases, Ledger, OneForAll, Unit, Window,
     account::{Lines, MAX_LINES, Pause, Rules},
     budget::SOFT_LINE,
     estimate::millis,
+    leasing::Shared,
     metrics::Meters,
 };
 
@@ -56,6 +57,7 @@ pub(crate) struct Terms {
     pub(crate) pause: Option<Pause>,
     pub(crate) max_keys: Option<usize>,
     pub(crate) shared: Option<Ledger>,
+    pub(crate) store: Option<Leases>,
 }
 
 impl Allowance {
@@ -148,6 +150,12 @@ impl<K> Allowance<K> {
         self
     }
 
+    /// As [`BudgetBuilder::store`](crate::BudgetBuilder::store).
+    pub fn store(mut self, leases: Leases) -> Self {
+        self.terms.store = Some(leases);
+        self
+    }
+
     /// Gives each key its own budget: a session, a tenant, a tool, a model. Default: one for all calls.
     pub fn key_fn<Req, O, F>(self, key: F) -> Allowance<KeyFn<F, O>>
     where
@@ -172,6 +180,7 @@ impl Terms {
             pause: None,
             max_keys: None,
             shared: None,
+            store: None,
         }
     }
 
@@ -240,6 +249,9 @@ impl Terms {
                 &"nothing: calls at once are counted at any time",
             );
         }
+        if let Some(leases) = &self.store {
+            leases.check(builder)?;
+        }
         let millionths = |share: &f64| (share * 1e6).round() as u32;
         let lines = [soft_line].iter().chain(&self.alerts).map(millionths).collect();
         let rules = Rules {
@@ -251,6 +263,7 @@ impl Terms {
             per_call: self.per_call,
             pause: self.pause,
             meters: Meters::default(),
+            shared: self.store.map(|leases| Shared::new(leases, limit)),
         };
         Ok(Ledger::new(rules, max_keys))
     }
@@ -266,6 +279,7 @@ impl Terms {
             ("closing_reserve", self.closing_reserve.map(|amount| amount.to_string())),
             ("per_call", self.per_call.map(|most| most.to_string())),
             ("pause_above", self.pause.map(|pause| pause.most.to_string())),
+            ("store", self.store.as_ref().map(|_| "set".to_owned())),
             ("max_keys", self.max_keys.map(|keys| keys.to_string())),
         ];
         set.into_iter().find_map(|(field, value)| Some((field, value?)))

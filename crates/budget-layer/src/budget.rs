@@ -20,6 +20,7 @@ mod loom;
 
 use std::{
     fmt,
+    future::poll_fn,
     sync::{Arc, PoisonError},
     task::Waker,
     time::Duration,
@@ -30,11 +31,12 @@ use ::loom::sync::{Mutex, MutexGuard};
 #[cfg(not(failsoft_loom))]
 use std::sync::{Mutex, MutexGuard};
 
-use failsoft_core::Evict;
+use failsoft_core::{BoxError, Evict};
 
 use crate::{
     Spend, Unit,
     account::{Account, Ask, Crossed, Denied, Rules, Share, queue::Turn},
+    leasing::{Leasing, Shared, Sparing},
     window::Now,
 };
 
@@ -50,6 +52,8 @@ pub struct Budget(Arc<Cell>);
 pub(crate) struct Cell {
     rules: Arc<Rules>,
     account: Mutex<Account>,
+    /// Of an account that leases from a store.
+    leasing: Option<Box<Leasing>>,
 }
 
 /// How much of a budget is used up.
@@ -78,7 +82,7 @@ pub struct Snapshot {
 
 impl Budget {
     pub(crate) fn new(rules: Arc<Rules>) -> Self {
-        Self(Arc::new(Cell::new(rules)))
+        Self(Arc::new(Cell::new(rules, None)))
     }
 
     pub(crate) const fn from_cell(cell: Arc<Cell>) -> Self {
@@ -87,6 +91,23 @@ impl Budget {
 
     pub(crate) fn rules(&self) -> &Rules {
         &self.0.rules
+    }
+
+    /// Where it leases from, and how.
+    pub(crate) fn leasing(&self) -> Option<(&Leasing, &Shared)> {
+        self.0.leasing.as_deref().zip(self.0.rules.shared.as_ref())
+    }
+
+    /// Whether the store was ever asked.
+    pub(crate) fn has_leased(&self) -> bool {
+        self.leasing().is_some_and(|(leasing, _)| leasing.has_asked())
+    }
+
+    /// Tells the store what was spent, if there is one.
+    pub(crate) async fn tell_store(&self, sparing: Sparing) -> Result<(), BoxError> {
+        let Some((leasing, shared)) = self.leasing() else { return Ok(()) };
+        let mut number = None;
+        poll_fn(|cx| leasing.poll_telling(self, shared, sparing, &mut number, cx)).await
     }
 
     /// Locks the account; nothing foreign runs meanwhile.
@@ -121,10 +142,11 @@ impl Budget {
     /// The limit: what may be spent in all, the closing reserve included.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.lock().limit()
+        self.lock().limit_of_all()
     }
 
-    /// Sets the limit, from the next call on. Below what is already spent it denies every call.
+    /// Sets the limit, from the next call on. Below what is already spent it denies every call. Where the budget is leased from a
+    /// [store](crate::Store), the limit of all together: the next call, or [`write_back`](crate::Ledger::write_back), tells it.
     pub fn set_limit(&self, limit: u64) {
         self.change(|account, rules| account.set_limit(rules, limit));
     }
@@ -144,16 +166,16 @@ impl Budget {
     /// What is neither spent nor reserved, the closing reserve included.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.look(|account, _, _| account.limit().saturating_sub(account.committed()))
+        self.look(|account, _, _| account.own_limit().saturating_sub(account.committed()))
     }
 
     /// How much is used up, counting what is reserved.
     #[must_use]
     pub fn line(&self) -> Line {
-        self.look(|account, _, _| {
-            if account.committed() >= account.hard() {
+        self.look(|account, rules, _| {
+            if account.committed() >= account.own_hard(rules) {
                 Line::Hard
-            } else if account.committed() >= account.soft() {
+            } else if account.committed() >= account.own_line(rules, 0) {
                 Line::Soft
             } else {
                 Line::Open
@@ -194,13 +216,14 @@ impl Budget {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.look(|account, _, _| Snapshot {
-            limit: account.limit(),
+            limit: account.limit_of_all(),
             spent: account.committed() - account.reserved(),
             reserved: account.reserved(),
         })
     }
 
-    /// Sets the limit and what is spent. Calls in flight keep what they reserved, and their usage is added.
+    /// Sets the limit and what is spent. Calls in flight keep what they reserved, and their usage is added. What is spent of a budget
+    /// that is leased from a [store](crate::Store) that store knows: there only the limit is set.
     pub fn restore(&self, state: &Snapshot) {
         self.change(|account, rules| {
             account.set_limit(rules, state.limit);
@@ -210,9 +233,11 @@ impl Budget {
 }
 
 impl Cell {
-    pub(crate) fn new(rules: Arc<Rules>) -> Self {
+    /// Of a key, for whoever it is leased to.
+    pub(crate) fn new(rules: Arc<Rules>, key: Option<Arc<str>>) -> Self {
         let account = Mutex::new(Account::new(&rules));
-        Self { rules, account }
+        let leasing = rules.shared.is_some().then(|| Box::new(Leasing::new(key)));
+        Self { rules, account, leasing }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use failsoft_core::{ByResponse, ConfigError};
 
 use crate::{
-    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, LearnBy, Ledger,
+    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, LearnBy, Leases, Ledger,
     OneForAll, PassFn, Price, Priced, Unit, Window,
     account::Pause,
     allowance::Terms,
@@ -244,6 +244,13 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// its tools use is then one sum. Default: budgets of its own.
     pub fn ledger(mut self, ledger: Ledger) -> Self {
         self.first.shared = Some(ledger);
+        self
+    }
+
+    /// Leases its budgets from a [`Store`](crate::Store), which several processes share, by their name and their keys: see the module
+    /// [`store`](crate::store). The limit is then that of all together. Default: each budget is in memory, and has its limit to itself.
+    pub fn store(mut self, leases: Leases) -> Self {
+        self.first.store = Some(leases);
         self
     }
 

@@ -58,6 +58,8 @@ pub enum Reason {
     Unpriced,
     /// There is no room for another key.
     KeysFull,
+    /// It does not fit into what is leased from the [store](crate::Store), and the store fails.
+    StoreFailed,
 }
 
 impl Reason {
@@ -71,6 +73,7 @@ impl Reason {
             Self::Paused => "paused",
             Self::Unpriced => "unpriced",
             Self::KeysFull => "keys_full",
+            Self::StoreFailed => "store_failed",
         }
     }
 }
@@ -82,6 +85,7 @@ impl From<Why> for Reason {
             Why::Hard | Why::NotYetItsTurn => Self::UsedUp,
             Why::TooLarge => Self::TooLarge,
             Why::Paused => Self::Paused,
+            Why::NoStore => Self::StoreFailed,
         }
     }
 }
@@ -172,10 +176,14 @@ impl Denial {
         }
     }
 
-    /// The error: a 429, or for money a 402, and never worth retrying as it is.
+    /// The error: a 429, or for money a 402, and never worth retrying as it is; a 503 where a store fails.
     pub(crate) fn fault(self) -> Fault {
         let fault = self.bare().with_target(Arc::clone(&self.budget)).with_message(self.to_string());
-        let fault = if self.unit == Unit::Money { fault.with_status(402) } else { fault };
+        let fault = match self.reason {
+            Reason::StoreFailed => fault.with_status(503),
+            _ if self.unit == Unit::Money => fault.with_status(402),
+            _ => fault,
+        };
         fault.with_source(self)
     }
 
@@ -200,6 +208,7 @@ impl Denial {
             Reason::Paused => "too much was spent in a short time".to_owned(),
             Reason::Unpriced => "nobody knows what this call costs".to_owned(),
             Reason::KeysFull => "there is no room for another budget".to_owned(),
+            Reason::StoreFailed => "nobody can say what is left: the store of the budget fails".to_owned(),
         }
     }
 

@@ -148,3 +148,20 @@ pub(crate) fn keys_full(rules: &Rules, keys: usize) {
         "no room for another key: its call is denied"
     );
 }
+
+/// The store was asked, and failed.
+pub(crate) fn store_failed(rules: &Rules, is_first: bool, error: &str) {
+    let budget = &*rules.name;
+    rules.meters.store_failed(budget);
+    // Of an outage once, and not for each time that it is asked.
+    if is_first {
+        tracing::warn!(name: "failsoft_budget_store_failed", target: TARGET, budget, error, "the store of a budget fails");
+    }
+}
+
+/// The store answers again.
+pub(crate) fn store_recovered(rules: &Rules) {
+    let budget = &*rules.name;
+    rules.meters.store_recovered(budget);
+    tracing::info!(name: "failsoft_budget_store_recovered", target: TARGET, budget, "the store of a budget answers again");
+}

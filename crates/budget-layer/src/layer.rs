@@ -130,6 +130,9 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                     options: self.options,
                     clocks: self.clocks,
                 };
+                if denied.is_for_lease() && budget.leasing().is_some() {
+                    return Line::for_lease(wanted, ask, self.options.wait);
+                }
                 match self.options.wait {
                     Some(wait) if denied.passes(budget.rules()) => {
                         Line::begin(wanted, ask, wait, &budget, &denied)

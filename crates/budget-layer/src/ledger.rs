@@ -20,9 +20,9 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{KeyMap, KeysFull};
+use failsoft_core::{BoxError, KeyMap, KeysFull};
 
-use crate::{Budget, Snapshot, Spend, Unit, account::Rules, budget::Cell};
+use crate::{Budget, Snapshot, Spend, Unit, account::Rules, budget::Cell, leasing::Sparing};
 
 /// A handle on all budgets that one limit makes, one for each key; clones are the same ledger.
 #[derive(Clone)]
@@ -81,14 +81,50 @@ impl Ledger {
     /// When there is no room for another key: all that are there have spent something, have a limit of their own, or
     /// are in use.
     pub fn open(&self, key: impl Into<Arc<str>>) -> Result<Budget, KeysFull> {
-        let made = || Cell::new(Arc::clone(&self.0.rules));
-        self.0.keyed.get_or_insert_with(key.into(), made).map(Budget::from_cell)
+        let (key, rules) = (key.into(), &self.0.rules);
+        let name = rules.shared.is_some().then(|| Arc::clone(&key));
+        self.0.keyed.get_or_insert_with(key, || Cell::new(Arc::clone(rules), name)).map(Budget::from_cell)
     }
 
     /// Forgets a key and gives its last state. A session that has spent something is kept until this is called. Calls in flight go on
     /// and are settled into handles that are still held, but no longer into this ledger.
     pub fn close(&self, key: &str) -> Option<Snapshot> {
         self.0.keyed.remove(key).map(|cell| Budget::from_cell(cell).snapshot())
+    }
+
+    /// Tells the [store](crate::Store) what was spent, one budget after the other; renews the leases of those that are in use, and gives
+    /// back the others. Without a store this does nothing. Call it now and then, more often than leases expire: what an account does
+    /// not tell counts as spent then, until it does.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of the store. The rest was tried all the same.
+    pub async fn write_back(&self) -> Result<(), BoxError> {
+        self.tell_store(Sparing::Idle).await
+    }
+
+    /// The same, and gives back all that is leased and not reserved: before a process ends. The next call leases anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_back`](Self::write_back).
+    pub async fn give_back(&self) -> Result<(), BoxError> {
+        self.tell_store(Sparing::All).await
+    }
+
+    async fn tell_store(&self, sparing: Sparing) -> Result<(), BoxError> {
+        if self.rules().shared.is_none() {
+            return Ok(());
+        }
+        let keyed = self.entries().into_iter().map(|(_, budget)| budget);
+        let mut all = Ok(());
+        for budget in keyed.chain([self.unkeyed().clone()]) {
+            // What has not been used has nothing to tell.
+            if budget.has_leased() {
+                all = all.and(budget.tell_store(sparing).await);
+            }
+        }
+        all
     }
 
     /// How many keys there are.

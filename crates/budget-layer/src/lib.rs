@@ -50,6 +50,7 @@
 //! | say why a call was denied, and what to do | [`Denial`] |
 //! | watch and steer one budget | [`Budget`], [`Line`], [`Snapshot`] |
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
+//! | spend from one budget in several processes | [`Store`], [`Leases`], the module [`store`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
 //! | count it elsewhere | [`metrics`], with the feature of that name |
 //! | estimate a call | [`FromRequest`], [`Estimator`], [`Learned`], [`estimate_tokens`] |
@@ -91,11 +92,13 @@ mod events;
 mod future;
 mod key;
 mod layer;
+mod leasing;
 mod ledger;
 mod line;
 pub mod metrics;
 mod service;
 mod spend;
+pub mod store;
 mod unit;
 mod window;
 
@@ -112,6 +115,7 @@ pub use self::{
     ledger::Ledger,
     service::Budgeted,
     spend::{Outcome, Spend, Tally},
+    store::{Exchange, Grant, Holder, Leases, MemoryStore, Store, StoreFailure},
     unit::{Price, Unit},
     window::Window,
 };

@@ -55,8 +55,14 @@ pub const IN_FLIGHT: &str = "failsoft_budget_in_flight";
 /// Gauge: how many keys there are.
 pub const KEYS: &str = "failsoft_budget_keys";
 
+/// Counter: how often the [store](crate::Store) was asked for a lease and failed.
+pub const STORE_FAILURES: &str = "failsoft_budget_store_failures_total";
+
+/// Gauge: 1 while the store fails, else 0.
+pub const STORE_FAILING: &str = "failsoft_budget_store_failing";
+
 /// All of the names.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 17] = [
     CALLS,
     SPENT,
     RESERVED,
@@ -72,6 +78,8 @@ pub const NAMES: [&str; 15] = [
     PAUSES,
     IN_FLIGHT,
     KEYS,
+    STORE_FAILURES,
+    STORE_FAILING,
 ];
 
 /// What one settled call did to one budget.
@@ -95,7 +103,7 @@ mod handles {
 
     use super::{
         ATTEMPTS_DENIED, CALLS, DENIED, FREE_ONLY, IN_FLIGHT, KEYS, LATE_USAGE, LINES_CROSSED, OVERRUNS,
-        OVERSHOOT, PAUSES, RESERVED, SPENT, Settled, UNKNOWN_USAGE, WAITED,
+        OVERSHOOT, PAUSES, RESERVED, SPENT, STORE_FAILING, STORE_FAILURES, Settled, UNKNOWN_USAGE, WAITED,
     };
     use crate::{Outcome, Reason};
 
@@ -169,6 +177,16 @@ mod handles {
 
         pub(crate) fn paused(&self, target: &str) {
             self.rare(target, (PAUSES, None));
+        }
+
+        pub(crate) fn store_failed(&self, target: &str) {
+            self.rare(target, (STORE_FAILURES, None));
+            metrics::gauge!(STORE_FAILING, "target" => target.to_owned()).set(1);
+        }
+
+        #[allow(clippy::unused_self, reason = "as the others")]
+        pub(crate) fn store_recovered(&self, target: &str) {
+            metrics::gauge!(STORE_FAILING, "target" => target.to_owned()).set(0);
         }
 
         /// Not often enough for handles of their own.
@@ -251,6 +269,8 @@ mod handles {
         pub(crate) const fn alert(&self, _: &str, _: u32) {}
         pub(crate) const fn overrun(&self, _: &str) {}
         pub(crate) const fn paused(&self, _: &str) {}
+        pub(crate) const fn store_failed(&self, _: &str) {}
+        pub(crate) const fn store_recovered(&self, _: &str) {}
         pub(crate) const fn publish(&self, _: &str, _: u64, _: usize) {}
     }
 }

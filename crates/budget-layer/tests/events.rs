@@ -6,11 +6,16 @@ mod common;
 
 use std::{
     fmt::{Debug, Write as _},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
-use budget_layer::BudgetLayer;
+use budget_layer::{BudgetLayer, Exchange, Grant, Leases, Store};
 use common::{Answer, Model, Step, of_session, session, usage};
+use failsoft_core::BoxError;
 use http_body_util::BodyExt as _;
 use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
 use tower::{Layer as _, ServiceExt as _};
@@ -120,4 +125,37 @@ fn a_call_that_is_denied_because_nobody_knows_its_price_is_told() {
     assert!(call.poll().is_ready());
     assert_eq!((told.count("failsoft_budget_unpriced"), told.count("failsoft_budget_denied")), (1, 0));
     assert_eq!(layer.budget().spend().denied(), 1);
+}
+
+#[test]
+fn an_outage_of_the_store_is_told_once_and_so_is_its_end() {
+    let told = Told::default();
+    let _guard = tracing::subscriber::set_default(told.clone());
+    let fails = Arc::new(AtomicU32::new(3));
+    let leases = Leases::from(Fails(Arc::clone(&fails))).ask_again(Duration::ZERO);
+    let layer = BudgetLayer::builder().store(leases).estimate_fixed(10).build().unwrap();
+    let model = Model::new();
+    let service = layer.layer(model.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _entered = runtime.enter();
+    for denied in [true, true, true, false] {
+        assert_eq!(spawn(service.clone().oneshot(common::request())).poll().is_ready(), denied);
+    }
+    let count = |name| told.count(name);
+    assert_eq!((count("failsoft_budget_store_failed"), count("failsoft_budget_store_recovered")), (1, 1));
+    assert_eq!(count("failsoft_budget_denied"), 3);
+}
+
+/// Fails so often.
+struct Fails(Arc<AtomicU32>);
+
+impl Store for Fails {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        let left = self.0.load(Ordering::Relaxed);
+        if left > 0 {
+            self.0.store(left - 1, Ordering::Relaxed);
+            return Err("down".into());
+        }
+        Ok(Grant::new(exchange.needs, Duration::from_secs(60), exchange.limit, 0))
+    }
 }

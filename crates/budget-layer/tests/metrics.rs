@@ -4,13 +4,18 @@
 
 mod common;
 
-use std::{collections::BTreeMap, task::Poll, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    task::Poll,
+    time::Duration,
+};
 
 use budget_layer::{
-    Allowance, BudgetLayer, Window,
+    Allowance, BudgetLayer, Exchange, Grant, Leases, Store, Window,
     metrics::{
         ATTEMPTS_DENIED, CALLS, DENIED, FREE_ONLY, IN_FLIGHT, KEYS, LATE_USAGE, LINES_CROSSED, NAMES,
-        OVERRUNS, OVERSHOOT, PAUSES, RESERVED, SPENT, UNKNOWN_USAGE, WAITED,
+        OVERRUNS, OVERSHOOT, PAUSES, RESERVED, SPENT, STORE_FAILING, STORE_FAILURES, UNKNOWN_USAGE, WAITED,
     },
 };
 use common::{Answer, Asked, Charged, Model, Request, Step, of_session, request, session, usage};
@@ -235,5 +240,35 @@ fn a_handle_is_made_when_it_is_first_used_so_a_recorder_may_come_late() {
     recorded(async |seen| {
         drop(spawn(service.oneshot(request())).poll());
         assert_eq!(all(seen)[&format!("{CALLS} outcome=cancelled")], 1);
+    });
+}
+
+/// Fails, and then answers.
+struct FailsOnce(AtomicBool);
+
+impl Store for FailsOnce {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        if self.0.swap(false, Ordering::Relaxed) {
+            return Err("down".into());
+        }
+        Ok(Grant::new(exchange.needs, MINUTE, exchange.limit, 0))
+    }
+}
+
+// G112: nobody saw that the store was down.
+#[test]
+fn a_store_that_fails_is_seen() {
+    recorded(async |seen| {
+        let leases = Leases::from(FailsOnce(true.into())).ask_again(Duration::ZERO);
+        let layer = BudgetLayer::builder().name("it").store(leases).estimate_fixed(10).build().unwrap();
+        let model = Model::new();
+        let service = layer.layer(model.clone());
+        assert!(call(&service, &model, request(), Some(1)).await.is_err());
+        assert_seen(
+            seen,
+            &[(STORE_FAILURES, "", 1), (STORE_FAILING, "", 1), (DENIED, "reason=store_failed", 1)],
+        );
+        call(&service, &model, request(), Some(1)).await.unwrap();
+        assert_eq!(all(seen)[STORE_FAILING], 0);
     });
 }

@@ -104,7 +104,7 @@ impl Fault {
     }
 
     /// Adds the HTTP status of the upstream's response, where there was one; of a budget's denial, 402 where it is money that is used
-    /// up.
+    /// up, and 503 where nobody knows what is left.
     #[must_use]
     pub const fn with_status(mut self, status: u16) -> Self {
         self.0.status = Some(status);
@@ -256,7 +256,7 @@ impl FaultDetails {
     /// | class | status |
     /// |---|---|
     /// | a circuit's or a quarantine's denial, overloaded | 503 |
-    /// | a budget's or a loop's denial, rate limited | 429; 402 where [the fault says so](Fault::with_status): money is used up |
+    /// | a budget's or a loop's denial, rate limited | 429; where [the fault says so](Fault::with_status), 402: money is used up, or 503: nobody knows what is left |
     /// | quota | 402 |
     /// | a rail's denial | 403 |
     /// | timeout | 504 |
@@ -268,6 +268,7 @@ impl FaultDetails {
         match self.class() {
             Class::Denied(Denier::Circuit | Denier::Quarantine) | Class::Overloaded => 503,
             Class::Denied(Denier::Budget) if matches!(self.status, Some(402)) => 402,
+            Class::Denied(Denier::Budget) if matches!(self.status, Some(503)) => 503,
             Class::Denied(Denier::Budget | Denier::Loop) | Class::RateLimited => 429,
             Class::Quota => 402,
             Class::Denied(Denier::Rail) => 403,

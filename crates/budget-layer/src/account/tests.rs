@@ -21,7 +21,8 @@ impl Alone {
             lines,
             per_call: None,
             pause: None,
-            meters: Default::default(),
+            meters: Meters::default(),
+            shared: None,
         };
         change(&mut rules);
         let account = Account::new(&rules);
@@ -88,10 +89,12 @@ fn the_largest_numbers_are_refused_and_saturate() {
 #[test]
 fn the_soft_line_is_a_share_of_what_calls_that_are_not_final_have() {
     let alone = Alone::new(3_000, SOFT, 1_000);
-    assert_eq!((alone.account.hard(), alone.account.soft()), (2_000, 1_700));
+    let lines =
+        |alone: &Alone| (alone.account.own_hard(&alone.rules), alone.account.own_line(&alone.rules, 0));
+    assert_eq!(lines(&alone), (2_000, 1_700));
     let alone = Alone::new(500, SOFT, 1_000);
-    assert_eq!((alone.account.hard(), alone.account.soft()), (0, 0));
-    assert_eq!(Alone::new(u64::MAX, &[1_000_000], 0).account.soft(), u64::MAX);
+    assert_eq!(lines(&alone), (0, 0));
+    assert_eq!(lines(&Alone::new(u64::MAX, &[1_000_000], 0)).1, u64::MAX);
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn budget(limit: u64, soft_millionths: u32) -> Budget {
         per_call: None,
         pause: None,
         meters: Default::default(),
+        shared: None,
     };
     Budget::new(Arc::new(rules))
 }

@@ -26,6 +26,10 @@ pub(crate) struct Ring {
 #[derive(Debug)]
 enum Shape {
     Lifetime,
+    /// A lifetime, of which a store knows what lies in its window; what is leased from it is so for a time.
+    Leased {
+        until: Option<Instant>,
+    },
     Sliding {
         width: Duration,
         origin: Option<Instant>,
@@ -69,7 +73,19 @@ impl Ring {
         self.sum.reserved
     }
 
-    /// Lets go of what has left the window; `true` if something may have.
+    /// A lifetime in which nothing is leased yet.
+    pub(crate) fn leased() -> Self {
+        Self { shape: Shape::Leased { until: None }, tick: 0, sum: Amounts::default() }
+    }
+
+    /// Something is leased until then.
+    pub(crate) fn lease_until(&mut self, then: Instant) {
+        if let Shape::Leased { until } = &mut self.shape {
+            *until = Some(then);
+        }
+    }
+
+    /// Lets go of what has left the window; `true` if something may have, or a lease is over.
     #[inline]
     pub(crate) fn advance(&mut self, now: Now) -> bool {
         match self.shape {
@@ -81,6 +97,13 @@ impl Ring {
     fn roll(&mut self, now: Now) -> bool {
         match &mut self.shape {
             Shape::Lifetime => false,
+            Shape::Leased { until } => {
+                let is_over = until.zip(now.at).is_some_and(|(until, at)| at >= until);
+                if is_over {
+                    *until = None;
+                }
+                is_over
+            }
             Shape::Sliding { width, origin, cells } => {
                 let Some(at) = now.at else { return false };
                 let since = at.saturating_duration_since(*origin.get_or_insert(at));
@@ -159,7 +182,7 @@ impl Ring {
     /// Whether a cell is still in the window.
     pub(crate) const fn holds(&self, tick: u64) -> bool {
         match self.shape {
-            Shape::Lifetime => true,
+            Shape::Lifetime | Shape::Leased { .. } => true,
             Shape::Sliding { .. } => tick.saturating_add(CELLS as u64) > self.tick,
             #[cfg(feature = "calendar")]
             Shape::Calendar { .. } => tick == self.tick,
@@ -179,7 +202,7 @@ impl Ring {
     /// In how long no more than `most` is committed any more, if nothing else happens. `None` where time alone does not help.
     pub(crate) fn falls_to(&self, most: u64, now: Now) -> Option<Duration> {
         match &self.shape {
-            Shape::Lifetime => None,
+            Shape::Lifetime | Shape::Leased { .. } => None,
             Shape::Sliding { width, origin, cells } => {
                 let (at, origin) = (now.at?, (*origin)?);
                 let mut left = self.sum.committed;

@@ -1,0 +1,158 @@
+//! An account that has leased a part of a budget from a store: it reserves from that as from a limit. Its own spending counts from
+//! its beginning, for ever; which of it lies in a window the store knows.
+
+use tokio::time::Instant;
+
+use super::{Account, Rules};
+use crate::{Grant, window::Ring};
+
+/// What is leased, and how things stood when the store was asked last.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// The limit of all together.
+    limit: u64,
+    /// What this account had spent when the store was told last.
+    told: u64,
+    /// What all had spent then, and what others held.
+    committed: u64,
+    /// This account may spend so much since its beginning.
+    leased: u64,
+    /// To be told: somebody has set it.
+    set_limit: Option<u64>,
+}
+
+/// What a store is told of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) limit: u64,
+    pub(crate) set_limit: Option<u64>,
+    pub(crate) spent: u64,
+    pub(crate) reserved: u64,
+    /// What is leased and not used.
+    pub(crate) idle: u64,
+    /// Something was spent since the store was told last.
+    pub(crate) is_busy: bool,
+}
+
+impl Lease {
+    pub(super) fn nothing(rules: &Rules) -> Self {
+        Self { limit: rules.limit, told: 0, committed: 0, leased: 0, set_limit: None }
+    }
+
+    /// Where an amount that all may spend together lies in what this account spends.
+    fn own(&self, of_all: u64) -> u64 {
+        self.told.saturating_add(of_all.saturating_sub(self.committed))
+    }
+
+    pub(super) const fn limit(&self) -> u64 {
+        match self.set_limit {
+            Some(limit) => limit,
+            None => self.limit,
+        }
+    }
+}
+
+impl Account {
+    /// Nothing is leased before the first call asks.
+    pub(super) fn lease_nothing(&mut self, rules: &Rules) {
+        self.ring = Ring::leased();
+        self.lease = Some(Box::new(Lease::nothing(rules)));
+        self.look_at_lines_again(rules);
+    }
+
+    /// What to tell the store. With `giving_back`, nothing more is reserved from what is idle now.
+    pub(crate) fn figures(&mut self, giving_back: bool) -> Option<Figures> {
+        let committed = self.ring.committed();
+        let reserved = self.ring.reserved();
+        let spent = committed - reserved;
+        let lease = self.lease.as_mut()?;
+        if giving_back {
+            lease.leased = lease.leased.min(committed);
+            (self.limit, self.hard) = (self.limit.min(committed), self.hard.min(committed));
+        }
+        Some(Figures {
+            limit: lease.limit,
+            set_limit: lease.set_limit,
+            spent,
+            reserved,
+            idle: lease.leased.saturating_sub(committed),
+            is_busy: spent != lease.told || reserved > 0,
+        })
+    }
+
+    /// Takes in what the store leases, until then; `figures` are what it was told.
+    pub(crate) fn take_lease(&mut self, rules: &Rules, figures: &Figures, grant: &Grant, until: Instant) {
+        let Some(lease) = &mut self.lease else { return };
+        (lease.limit, lease.told, lease.committed) = (grant.limit, figures.spent, grant.committed);
+        lease.leased = figures.spent.saturating_add(grant.leased);
+        if lease.set_limit == figures.set_limit {
+            lease.set_limit = None;
+        }
+        self.limit = lease.leased;
+        self.hard = lease.leased.min(lease.own(rules.hard(lease.limit)));
+        self.soft = lease.own(rules.line(0, lease.limit));
+        self.ring.lease_until(until);
+        self.look_at_lines_again(rules);
+    }
+
+    /// The store fails: this account may go on to `most` until then, or to what is leased.
+    pub(crate) fn go_without(&mut self, most: u64, until: Instant) {
+        let committed = self.ring.committed();
+        let Some(lease) = &mut self.lease else { return };
+        lease.leased = lease.leased.max(most);
+        (self.limit, self.hard) = (lease.leased, lease.leased);
+        let was_told = lease.told > 0 || lease.committed > 0;
+        if committed < self.soft || !was_told {
+            // How much all have spent, nobody knows: what was not restricted before is not restricted now.
+            self.soft = lease.leased;
+        }
+        self.ring.lease_until(until);
+    }
+
+    /// The lease is over: its holder reserves nothing from it, and the store counts it as spent.
+    #[cold]
+    pub(super) fn lapse(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.leased = 0;
+            (self.limit, self.hard) = (0, 0);
+        }
+    }
+
+    /// `true` for an account that leases: the limit counts once the store has been told, which the next call does.
+    pub(super) fn set_leased_limit(&mut self, limit: u64) -> bool {
+        let Some(lease) = &mut self.lease else { return false };
+        lease.set_limit = Some(limit);
+        (self.limit, self.hard) = (0, 0);
+        true
+    }
+
+    /// Whether anything would be missed if it were forgotten: the store remembers the rest.
+    pub(super) fn lease_may_go(&self, lease: &Lease) -> bool {
+        let committed = self.ring.committed();
+        self.ring.reserved() == 0
+            && lease.told == committed
+            && lease.leased <= committed
+            && lease.set_limit.is_none()
+    }
+
+    /// The limit, of all together where it leases.
+    pub(crate) fn limit_of_all(&self) -> u64 {
+        self.lease.as_ref().map_or(self.limit, |lease| lease.limit())
+    }
+
+    /// Where the limit and the lines lie in what this account spends, as far as is known.
+    pub(crate) fn own_limit(&self) -> u64 {
+        self.lease.as_ref().map_or(self.limit, |lease| lease.own(lease.limit()))
+    }
+
+    pub(crate) fn own_hard(&self, rules: &Rules) -> u64 {
+        self.lease.as_ref().map_or(self.hard, |lease| lease.own(rules.hard(lease.limit())))
+    }
+
+    pub(crate) fn own_line(&self, rules: &Rules, which: usize) -> u64 {
+        match &self.lease {
+            None => rules.line(which, self.limit),
+            Some(lease) => lease.own(rules.line(which, lease.limit())),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One budget as a store keeps it: what all have spent, and what is leased to whom. Pure.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Exchange, Grant, Holder};
+use crate::{
+    Unit, Window,
+    window::{Clocks, Now, Ring},
+};
+
+/// So many processes hold leases of one budget; of more than that, those whose leases have expired are forgotten first.
+const MAX_HOLDERS: usize = 1_000;
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    unit: Unit,
+    window: Window,
+    /// Somebody has set it.
+    limit: Option<u64>,
+    /// What was spent; what has expired counts as reserved there until its holder says what became of it.
+    ring: Ring,
+    held: HashMap<Holder, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    /// What it has told that it spent.
+    spent: u64,
+    leased: u64,
+    until: Instant,
+    /// What expired, and the cell of the window in which that counts.
+    expired: Option<(u64, u64)>,
+}
+
+impl Pool {
+    pub(super) fn new(exchange: &Exchange) -> Self {
+        let Exchange { unit, window, .. } = exchange;
+        Self {
+            unit: *unit,
+            window: window.clone(),
+            limit: None,
+            ring: Ring::new(window),
+            held: HashMap::new(),
+        }
+    }
+
+    /// Which clocks it needs.
+    pub(super) const fn clocks(&self) -> Clocks {
+        self.window.clocks().and(Clocks { steady: true, wall: false })
+    }
+
+    pub(super) fn exchange(&mut self, exchange: &Exchange, lasts: Duration, now: Now) -> Option<Grant> {
+        let at = now.at?;
+        self.expire(now);
+        self.limit = exchange.set_limit.or(self.limit);
+        let (holder, limit) = (exchange.holder, self.limit.unwrap_or(exchange.limit));
+        if !self.held.contains_key(&holder) && !self.make_room() {
+            return Some(Grant::new(0, lasts, limit, self.committed_without(holder)));
+        }
+        let until = at.checked_add(lasts)?;
+        // Of a holder that was forgotten, everything counts as spent already.
+        let known = if exchange.number > 1 { exchange.spent } else { 0 };
+        let Exchange { number, spent, reserved, needs, wants, .. } = *exchange;
+        let new = Held { number: 0, spent: known, leased: 0, until, expired: None };
+        let held = self.held.entry(holder).or_insert(new);
+        let is_new = number > held.number;
+        if is_new {
+            let more = spent.saturating_sub(held.spent);
+            match held.expired.take() {
+                // Of what had expired, so much was really spent, or still is.
+                Some((tick, expired)) => self.ring.settle(tick, expired, more),
+                None => self.ring.book(more),
+            }
+            (held.number, held.spent) = (number, held.spent.max(spent));
+        }
+        let committed = self.committed_without(holder);
+        let free = limit.saturating_sub(committed);
+        let wanted = reserved.saturating_add(wants.max(needs));
+        let needed = reserved.saturating_add(needs);
+        let held = self.held.get_mut(&holder)?;
+        if is_new {
+            (held.leased, held.until) = (reserved.max(wanted.min(free)), until);
+        }
+        let renews_in = match limit.checked_sub(needed) {
+            Some(most) if held.leased < needed => {
+                let leased = committed.saturating_sub(self.ring.committed());
+                most.checked_sub(leased).and_then(|most| self.ring.falls_to(most, now))
+            }
+            _ => None,
+        };
+        let left = held.until.saturating_duration_since(at);
+        Some(Grant::new(held.leased, left, limit, committed).renewing_in(renews_in))
+    }
+
+    /// Whether it may be forgotten.
+    pub(super) fn may_go(&mut self, now: Now) -> bool {
+        self.expire(now);
+        let spent = self.ring.committed() > 0 || self.limit.is_some();
+        !spent && self.held.values().all(|held| held.leased == 0)
+    }
+
+    /// What all have spent, and what others than this one hold.
+    fn committed_without(&self, holder: Holder) -> u64 {
+        let others = self.held.iter().filter(|(other, _)| **other != holder).map(|(_, held)| held.leased);
+        others.fold(self.ring.committed(), u64::saturating_add)
+    }
+
+    fn expire(&mut self, now: Now) {
+        self.ring.advance(now);
+        let Some(at) = now.at else { return };
+        for held in self.held.values_mut().filter(|held| held.until <= at && held.leased > 0) {
+            let lost = std::mem::take(&mut held.leased);
+            if self.unit != Unit::Concurrent {
+                held.expired = Some((self.ring.reserve(lost), lost));
+            }
+        }
+    }
+
+    /// Whether there is room for another holder.
+    fn make_room(&mut self) -> bool {
+        if self.held.len() < MAX_HOLDERS {
+            return true;
+        }
+        let expired = self.held.iter().filter(|(_, held)| held.leased == 0);
+        let Some((&oldest, _)) = expired.min_by_key(|(_, held)| held.until) else { return false };
+        self.held.remove(&oldest);
+        true
+    }
+}
