@@ -3,6 +3,7 @@
 
 pub(crate) mod lease;
 pub(crate) mod queue;
+mod state;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
 

@@ -67,7 +67,7 @@ pub enum Line {
     Hard,
 }
 
-/// The state of a budget, to be stored and restored.
+/// How a budget stands, to be shown, or restored in the same process. Another process takes up more: [`State`](crate::State).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
@@ -110,6 +110,11 @@ impl Budget {
         poll_fn(|cx| leasing.poll_telling(self, shared, sparing, &mut number, cx)).await
     }
 
+    /// Whether nothing of it would be missed.
+    pub(crate) fn may_go(&self) -> bool {
+        self.0.may_go()
+    }
+
     /// Locks the account; nothing foreign runs meanwhile.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Account> {
@@ -117,7 +122,7 @@ impl Budget {
     }
 
     /// As of now.
-    fn look<R>(&self, look: impl FnOnce(&mut Account, &Rules, Now) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Account, &Rules, Now) -> R) -> R {
         let now = self.rules().clocks().now();
         let mut account = self.lock();
         account.advance(self.rules(), now);
@@ -125,9 +130,9 @@ impl Budget {
     }
 
     /// Changes something for which somebody may have waited.
-    fn change(&self, change: impl FnOnce(&mut Account, &Rules)) {
-        let next = self.look(|account, rules, _| {
-            change(account, rules);
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Account, &Rules, Now)) {
+        let next = self.look(|account, rules, now| {
+            change(account, rules, now);
             account.first_in_line()
         });
         next.into_iter().for_each(Waker::wake);
@@ -148,7 +153,7 @@ impl Budget {
     /// Sets the limit, from the next call on. Below what is already spent it denies every call. Where the budget is leased from a
     /// [store](crate::Store), the limit of all together: the next call, or [`write_back`](crate::Ledger::write_back), tells it.
     pub fn set_limit(&self, limit: u64) {
-        self.change(|account, rules| account.set_limit(rules, limit));
+        self.change(|account, rules, _| account.set_limit(rules, limit));
     }
 
     /// What is spent: the usage of all calls that have ended, estimated where a call did not tell.
@@ -203,7 +208,7 @@ impl Budget {
 
     /// Ends a pause.
     pub fn resume(&self) {
-        self.change(|account, _| account.resume());
+        self.change(|account, _, _| account.resume());
     }
 
     /// What was spent on what, since the beginning.
@@ -225,7 +230,7 @@ impl Budget {
     /// Sets the limit and what is spent. Calls in flight keep what they reserved, and their usage is added. What is spent of a budget
     /// that is leased from a [store](crate::Store) that store knows: there only the limit is set.
     pub fn restore(&self, state: &Snapshot) {
-        self.change(|account, rules| {
+        self.change(|account, rules, _| {
             account.set_limit(rules, state.limit);
             account.restore(rules, state.spent);
         });

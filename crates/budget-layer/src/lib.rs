@@ -50,6 +50,7 @@
 //! | say why a call was denied, and what to do | [`Denial`] |
 //! | watch and steer one budget | [`Budget`], [`Line`], [`Snapshot`] |
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
+//! | go on after a restart | [`Ledger::save`], [`Ledger::load`], [`Budget::save`], [`State`] |
 //! | spend from one budget in several processes | [`Store`], [`Leases`], the module [`store`] |
 //! | see what was spent on what | [`Spend`], [`Outcome`] |
 //! | count it elsewhere | [`metrics`], with the feature of that name |
@@ -98,6 +99,7 @@ mod line;
 pub mod metrics;
 mod service;
 mod spend;
+mod state;
 pub mod store;
 mod unit;
 mod window;
@@ -115,6 +117,7 @@ pub use self::{
     ledger::Ledger,
     service::Budgeted,
     spend::{Outcome, Spend, Tally},
+    state::{LoadError, Saved, State},
     store::{Exchange, Grant, Holder, Leases, MemoryStore, Store, StoreFailure},
     unit::{Price, Unit},
     window::Window,

@@ -12,12 +12,16 @@
 //! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 
+#[cfg(feature = "serde")]
+mod serial;
+
 use std::fmt;
 
 use failsoft_core::Class;
 
 /// How a call ended, as far as a ledger tells calls apart: the classes, without their kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Outcome {
     /// A good answer.
@@ -132,6 +136,7 @@ impl fmt::Display for Outcome {
 
 /// Calls, and what they spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Tally {
     /// How many calls were settled.

@@ -179,6 +179,29 @@ impl Ring {
         }
     }
 
+    /// When the period ends, in milliseconds since 1970, if it is one of a calendar that has begun.
+    #[cfg_attr(not(feature = "calendar"), allow(clippy::unused_self, reason = "as with the feature"))]
+    pub(crate) const fn ends(&self) -> Option<i64> {
+        match self.shape {
+            #[cfg(feature = "calendar")]
+            Shape::Calendar { ends, .. } => ends,
+            _ => None,
+        }
+    }
+
+    /// Whether what was spent in a period that ends then, if it is one, is still spent.
+    #[cfg_attr(
+        not(feature = "calendar"),
+        allow(unused_variables, clippy::unused_self, reason = "as with the feature")
+    )]
+    pub(crate) fn is_in_period(&self, period_ends: Option<i64>, now: Now) -> bool {
+        match self.shape {
+            #[cfg(feature = "calendar")]
+            Shape::Calendar { .. } => period_ends.zip(now.wall).is_none_or(|(ends, now)| now < ends),
+            _ => true,
+        }
+    }
+
     /// Whether a cell is still in the window.
     pub(crate) const fn holds(&self, tick: u64) -> bool {
         match self.shape {

@@ -1,0 +1,42 @@
+//! An account that is saved, and loaded by another process.
+
+use super::{Account, Rules};
+use crate::{State, estimate::millis, window::Now};
+
+impl Account {
+    /// The window must have been advanced.
+    pub(crate) fn save(&self, now: Now) -> State {
+        let reserved = self.ring.reserved();
+        State {
+            limit: self.limit_of_all(),
+            spent: self.ring.committed() - reserved,
+            reserved,
+            spend: self.spend,
+            paused_ms: self.paused_for(now).map(millis),
+            period_ends_ms: self.ring.ends(),
+        }
+    }
+
+    /// What was reserved counts as spent: nobody is there any more to say what became of it. Calls in flight here keep what they
+    /// reserved.
+    pub(crate) fn load(&mut self, rules: &Rules, state: &State, now: Now) {
+        // As far from the end as sums of calls will ever come.
+        let bounded = |amount: u64| amount.min(u64::MAX / 2);
+        let lost = bounded(state.reserved);
+        self.spend = state.spend;
+        self.spend.spent = bounded(state.spend.spent.max(state.spent)).saturating_add(lost);
+        if let Some(at) = now.at {
+            let paused = state.paused_ms.map(std::time::Duration::from_millis);
+            self.paused_until = paused.and_then(|paused| at.checked_add(paused));
+        }
+        if self.lease.is_some() {
+            // The limit and what was spent the store knows.
+            return;
+        }
+        // A limit of its own would be missed.
+        self.adjusted |= state.limit != rules.limit;
+        let in_period = self.ring.is_in_period(state.period_ends_ms, now);
+        self.ring.set_spent(if in_period { bounded(state.spent).saturating_add(lost) } else { 0 });
+        self.limit_to(state.limit, rules);
+    }
+}
