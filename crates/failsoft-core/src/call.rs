@@ -25,6 +25,7 @@ mod frame;
 mod reserved;
 mod routes;
 mod taken;
+mod telling;
 
 use std::{
     fmt,
@@ -51,7 +52,7 @@ use self::{
     reserved::NoReservation,
     routes::Routes,
 };
-use crate::{Attempt, Next, Trail, ledger::Ledger};
+use crate::{Next, Trail, ledger::Ledger};
 
 /// A scope of one user call: cheap to clone, all clones are the same scope.
 #[derive(Clone)]
@@ -71,6 +72,8 @@ struct Scope<R: ?Sized = dyn Reservation> {
     routing: bool,
     /// Whether this scope, or one around it, remembers routes.
     routed: bool,
+    /// Whether it is that of one route, see [`CallOptions::route`].
+    route: bool,
     notes: Mutex<Notes>,
     ledger: Ledger,
     /// What a budget has reserved for the call: in the scope itself, so that a call through a budget makes one allocation. The last
@@ -88,8 +91,11 @@ struct Notes {
     met_open: bool,
     /// Kept by the outermost scope that a fallback opened, for all fallbacks inside it.
     routes: Routes,
-    /// Kept by each scope that a fallback opened: until when its first route has time.
+    /// Kept by each scope that a fallback opened: until when its first route has time; and by those of its other routes, where that
+    /// has become less than their deadline.
     route_limit: Option<Instant>,
+    /// Kept by each scope: which attempts of the trail were told in it, one bit each.
+    told: u32,
     /// Kept by the scopes of retries.
     blockers: Blockers,
 }
@@ -134,6 +140,7 @@ pub struct CallOptions {
     max_attempts: Option<u32>,
     marks: u8,
     isolated: bool,
+    route: bool,
 }
 
 impl CallOptions {
@@ -168,6 +175,13 @@ impl CallOptions {
         self
     }
 
+    /// It is the scope of one route of the fallback whose scope is current, and not of the first one, which has none: what that has
+    /// in time, and what is told of it, is not this one's.
+    pub fn route(mut self) -> Self {
+        self.route = true;
+        self
+    }
+
     /// Begins the call, as a child of the current one where there is one.
     #[must_use]
     pub fn begin(self) -> Call {
@@ -185,7 +199,7 @@ impl CallOptions {
         let parent = current.filter(|_| !self.isolated);
         let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
         let caps = Caps { attempts: self.max_attempts, ..Caps::default() };
-        Scope { deadline, marks, ..Scope::child(parent, caps, false, reservation, ledger) }
+        Scope { deadline, marks, route: self.route, ..Scope::child(parent, caps, false, reservation, ledger) }
     }
 }
 
@@ -310,7 +324,8 @@ impl Call {
     }
 
     /// Until when the route has time that this is the scope of, for fallbacks inside it; `None` when it has no limit, or is
-    /// over. A fallback opens no scope with a deadline for its first route, because most of those answer at once.
+    /// over. A fallback opens no scope with a deadline for its first route, because most of those answer at once: what is told of the
+    /// fallback's own scope is that route's, and not that of [those beside it](CallOptions::route).
     pub fn set_route_limit(&self, until: Option<Instant>) {
         self.lock().route_limit = until;
     }
@@ -320,8 +335,11 @@ impl Call {
     pub fn route_limit() -> Option<Instant> {
         let mut next = Self::current().filter(|call| call.0.routed);
         let mut nearest: Option<Instant> = None;
+        let mut is_first = true;
         while let Some(call) = next {
-            let limit = call.lock().route_limit;
+            // The limit that a fallback told is its first route's.
+            let limit = if is_first { call.lock().route_limit } else { None };
+            is_first = !call.0.route;
             nearest = match (nearest, limit) {
                 (Some(nearest), Some(limit)) => Some(nearest.min(limit)),
                 (nearest, limit) => nearest.or(limit),
@@ -338,31 +356,6 @@ impl Call {
             outermost = parent;
         }
         f(&mut outermost.lock().routes)
-    }
-
-    /// Records an attempt in the current call; inside a [`Deferred`] scope this makes it a real one. Does nothing
-    /// where there is neither.
-    pub fn record(attempt: Attempt) {
-        let Some(call) = with_frame(Frame::materialise).flatten() else { return };
-        call.with_notes(|notes| {
-            let opened = std::mem::take(&mut notes.opened) || attempt.opened;
-            notes.met_open = false;
-            notes.trail.push(Attempt { opened, ..attempt });
-        });
-    }
-
-    /// Notes that an outcome of the current call opened a circuit; the next attempt that is recorded says so.
-    pub fn record_opening() {
-        if let Some(call) = with_frame(Frame::materialise).flatten() {
-            call.with_notes(|notes| notes.opened = true);
-        }
-    }
-
-    /// Notes that a failure of the current call came when another call's had opened the circuit already.
-    pub fn record_open_circuit() {
-        if let Some(call) = with_frame(Frame::materialise).flatten() {
-            call.with_notes(|notes| notes.met_open = true);
-        }
     }
 
     /// The nearest deadline: its own or that of a call around it.
@@ -492,6 +485,7 @@ impl<R> Scope<R> {
             retries: AtomicU32::new(0),
             routing,
             routed: routing || routed,
+            route: false,
             notes: Mutex::default(),
             ledger,
             reservation,

@@ -33,6 +33,9 @@ pub struct Attempt {
     pub usage: Option<Usage>,
     /// What was done next, and why.
     pub next: Next,
+    /// Why a layer further in had given up on it, where the layer around it took this next step; both are shown, in their order:
+    /// `a transient (attempts_spent, next_route)`.
+    pub gave_up: Option<Next>,
     /// Whether this outcome opened a circuit.
     pub opened: bool,
 }
@@ -104,6 +107,30 @@ impl Next {
             Self::NoRouteLeft => "no_route_left",
         }
     }
+
+    /// Whether the layer handed the outcome on, to those around it.
+    const fn hands_on(self) -> bool {
+        match self {
+            Self::Retry
+            | Self::Hedge
+            | Self::Overtaken
+            | Self::Reask
+            | Self::NextRoute
+            | Self::Cached
+            | Self::Skipped => false,
+            Self::Answered
+            | Self::Final
+            | Self::AttemptsSpent
+            | Self::BudgetEmpty
+            | Self::SpendDenied
+            | Self::DeadlineNear
+            | Self::AdviceTooLong
+            | Self::NotReady
+            | Self::NotRepeatable
+            | Self::ClientRetries
+            | Self::NoRouteLeft => true,
+        }
+    }
 }
 
 impl Attempt {
@@ -118,6 +145,7 @@ impl Attempt {
             took: None,
             usage: None,
             next: Next::Final,
+            gave_up: None,
             opened: false,
         }
     }
@@ -161,6 +189,32 @@ impl Trail {
         }
     }
 
+    /// Puts a layer's decision to the attempt whose outcome another one has handed on to it: the last of those `told` (a bit for
+    /// each place) that was no loser beside it. Gives it back where that is another attempt.
+    pub(crate) fn settle(&mut self, told: u32, decided: Attempt) -> Option<Attempt> {
+        let places = (0..self.attempts.len()).rev().filter(|place| (told >> place) & 1 == 1);
+        let mut ended = places.filter(|&place| self.attempts[place].next != Next::Overtaken);
+        let last = ended.next().and_then(|place| self.attempts.get_mut(place));
+        let same = |last: &&mut Attempt| {
+            last.layer != decided.layer
+                && last.next.hands_on()
+                && last.verdict.class() == decided.verdict.class()
+        };
+        let Some(last) = last.filter(same) else { return Some(decided) };
+        let gave_up = if last.next == Next::Answered { None } else { Some(last.next) };
+        // What the layer further in knows is the attempt's own; the one around has seen all of those before it, too.
+        *last = Attempt {
+            target: decided.target.or_else(|| last.target.take()),
+            delay: last.delay,
+            took: last.took.or(decided.took),
+            usage: last.usage,
+            opened: last.opened || decided.opened,
+            gave_up: last.gave_up.or(gave_up),
+            ..decided
+        };
+        None
+    }
+
     /// The attempts, oldest first.
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
@@ -184,7 +238,11 @@ impl fmt::Display for Trail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, attempt) in self.attempts.iter().enumerate() {
             write!(f, "{}{}", if i == 0 { "" } else { " > " }, attempt.target.as_deref().unwrap_or("-"))?;
-            write!(f, " {} ({})", attempt.verdict.class(), attempt.next.as_str())?;
+            write!(f, " {} (", attempt.verdict.class())?;
+            if let Some(gave_up) = attempt.gave_up.filter(|gave_up| *gave_up != attempt.next) {
+                write!(f, "{}, ", gave_up.as_str())?;
+            }
+            write!(f, "{})", attempt.next.as_str())?;
         }
         if self.dropped > 0 {
             write!(f, " > and {} more", self.dropped)?;

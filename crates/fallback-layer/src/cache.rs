@@ -53,7 +53,8 @@
 //! | without `no-store`, `private` (but [by option](Builder::keep_private)), or a cookie other than [those of the way](Builder::ignore_cookie) | that varies by a header that is not in the key |
 //!
 //! `no-cache` on an answer does not count: providers send it with every stream. A request's own `cache-control` does: `no-store`
-//! passes the cache by, `no-cache` asks anew, `max-age` takes nothing older. Never looked up are methods other than GET and POST,
+//! passes the cache by, `no-cache` asks anew, `max-age` takes nothing older; a call with the mark
+//! [`NoCache`](failsoft_core::Mark::NoCache) asks anew too. Never looked up are methods other than GET and POST,
 //! ranges, conditions, bodies that do not lie in memory, and bodies with `background` or a `conversation`.
 //!
 //! # What is given again
@@ -103,7 +104,7 @@ mod similar;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use failsoft_core::ConfigError;
+use failsoft_core::{Call, ConfigError, Mark};
 use http::{Extensions, HeaderName};
 
 pub use self::{
@@ -252,7 +253,7 @@ impl<F> Builder<F> {
     }
 
     /// One more header of requests that changes the answer. Those that are known: `accept`, `accept-language`, `content-type`,
-    /// `anthropic-version`, `anthropic-beta`, `openai-beta`, `openai-organization`, `openai-project`.
+    /// `content-encoding`, `host`, `anthropic-version`, `anthropic-beta`, `openai-beta`, `openai-organization`, `openai-project`.
     pub fn key_header(mut self, name: HeaderName) -> Self {
         self.keys.headers.push(name);
         self
@@ -395,7 +396,10 @@ impl<F> Cache<F> {
     where
         F: Scope<Req>,
     {
-        self.core.keys.key(&self.scope.scope(request)?, request)
+        let mut key = self.core.keys.key(&self.scope.scope(request)?, request)?;
+        // What was answered before was wrong.
+        key.control.no_cache |= Call::is_marked(Mark::NoCache);
+        Some(key)
     }
 }
 

@@ -123,8 +123,14 @@ struct Failure {
     error: Option<BoxError>,
     status: Option<u16>,
     asked: bool,
-    /// What the trail tells of it, until it is told.
-    untold: Option<Attempt>,
+    untold: Option<Untold>,
+}
+
+/// What the trail tells of a failure, until it is told.
+struct Untold {
+    attempt: Attempt,
+    /// The attempt's own.
+    scope: Option<Call>,
 }
 
 impl<Res> Cascade<Res> {
@@ -478,7 +484,8 @@ impl<Res> Cascade<Res> {
         if is_wanted {
             self.past().response = response.map(|response| (place, response));
         }
-        let untold = Some(lane.attempt(plan, verdict, Next::Final, took));
+        let attempt = lane.attempt(plan, verdict, Next::Final, took);
+        let untold = Some(Untold { attempt, scope: lane.scope().cloned() });
         let route = lane.route();
         self.past().failures.push(Failure { route, verdict, row, error, status, asked, untold });
     }

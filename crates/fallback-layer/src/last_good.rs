@@ -12,6 +12,8 @@
 //! stands in is noted in the trail as `cached`, and what stands in is what a route answered well before: never an
 //! error, a cut answer, or one older than the time to live.
 //!
+//! It does not stand in for calls with the mark [`NoCache`](failsoft_core::Mark::NoCache).
+//!
 //! It stands in for outages, not for work: while a route answers, it is asked. What classes of failure it stands in
 //! for is a column of the [table](crate::table).
 //!

@@ -310,8 +310,8 @@ async fn no_trick_brings_another_tenants_answer() {
     }
     assert_eq!(
         model.calls(),
-        8,
-        "the victim's, three forms of the thief's own, and four that are none of these"
+        9,
+        "the victim's, four forms of the thief's own, and four that are none of these"
     );
 }
 

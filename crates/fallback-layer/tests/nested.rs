@@ -198,6 +198,47 @@ async fn fallbacks_inside_each_other_share_one_wall_clock_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn so_do_those_whose_next_route_is_started_beside_a_slow_one() {
+    let secs = std::time::Duration::from_secs;
+    // Two routes, of which the first one hangs; on its own it would have half a minute.
+    let nested = |first: &'static str, second: &'static str| {
+        let inner = layer()
+            .name(first)
+            .route(Route::new(second, Target::new(second, Does::AnswerAfter(secs(1)))))
+            .build()
+            .unwrap()
+            .layer(Target::new(first, Does::Hang));
+        BoxRoute::new(inner)
+    };
+    let hangs = |name| BoxRoute::new(Target::new(name, Does::Hang));
+    let outer = |first: Model, beside: Model| {
+        let outer = layer().name("a").route(Route::new("b", beside)).timeout(secs(20)).slow_start(secs(2));
+        outer.build().unwrap().layer(first)
+    };
+    // The first route has 10 s, of which the first one inside has half.
+    let start = tokio::time::Instant::now();
+    let (answer, trail) = traced(outer(nested("a1", "a2"), hangs("b")).oneshot(1)).await;
+    assert_eq!((answer.unwrap(), start.elapsed().as_secs()), ("a2", 5 + 1), "{trail}");
+    // One beside it has all that is left, and nothing of the first one's limit.
+    let start = tokio::time::Instant::now();
+    let (answer, trail) = traced(outer(hangs("a"), nested("b1", "b2")).oneshot(1)).await;
+    assert_eq!((answer.unwrap(), start.elapsed().as_secs()), ("b2", 2 + 9 + 1), "{trail}");
+    // Further in it is the same: what has become shorter is told once more.
+    let inner = layer()
+        .name("a")
+        .route(Route::new("c", hangs("c")))
+        .slow_start(secs(50))
+        .build()
+        .unwrap()
+        .layer(nested("a1", "a2"));
+    let start = tokio::time::Instant::now();
+    let (answer, trail) = traced(outer(BoxRoute::new(inner), hangs("b")).oneshot(1)).await;
+    // 10 s for the outer route, 5 for the one inside it, and half of that for the innermost.
+    let took = start.elapsed();
+    assert_eq!((answer.unwrap(), took.as_millis()), ("a2", 2_500 + 1_000), "{trail}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_isolated_call_inside_a_route_has_a_budget_of_its_own() {
     let secs = std::time::Duration::from_secs;
     let inner = layer()

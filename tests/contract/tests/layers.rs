@@ -111,6 +111,19 @@ contract::contract! {
 }
 
 contract::contract! {
+    fallback_that_starts_the_next_beside => |inner| fallback_layer::FallbackLayer::builder()
+        .replay(Each)
+        .slow_start(std::time::Duration::from_millis(1))
+        .route(fallback_layer::Route::new("second", inner))
+        .build()
+        .unwrap()
+}
+
+contract::contract! {
+    restart => |_inner| fallback_layer::restart::RestartLayer::new().replay(Each)
+}
+
+contract::contract! {
     // In the order that the README recommends.
     the_whole_stack => |_inner| tower::ServiceBuilder::new()
         .layer(retry_layer::RetryLayer::builder().replay(failsoft_core::Once).build().unwrap())

@@ -88,7 +88,12 @@ impl<B: Body<Error: Into<BoxError>>> Body for CacheBody<B> {
             },
             Some(Err(_)) => {
                 if let Some(mut record) = this.record.take() {
-                    record.fail();
+                    // What breaks off after the protocol's own end was there is whole.
+                    if record.is_over() {
+                        record.end(false);
+                    } else {
+                        record.fail();
+                    }
                 }
             }
             None => end(this.record, false),
@@ -185,8 +190,14 @@ impl Record {
         }
     }
 
+    /// Whether it has come to the protocol's own end, which only streams of events show.
+    fn is_over(&self) -> bool {
+        is_type(&self.parts.headers, "text/event-stream") && ends_as_a_stream(&self.bytes)
+    }
+
     /// The answer is no good one. Those who follow may have another.
     fn fail(&mut self) {
+        self.bytes.clear();
         if let Some(lead) = self.lead.take() {
             lead.failed();
         }
@@ -194,6 +205,7 @@ impl Record {
 
     /// There is nothing to share.
     fn give_up(&mut self, why: NotKept) {
+        self.bytes.clear();
         self.core.meters.not_kept(why);
         if let Some(lead) = self.lead.take() {
             lead.alone();
@@ -204,10 +216,7 @@ impl Record {
 impl Drop for Record {
     /// Clients of events stop at the protocol's own end, and read no further.
     fn drop(&mut self) {
-        let is_over = self.bytes.is_empty()
-            || !is_type(&self.parts.headers, "text/event-stream")
-            || !ends_as_a_stream(&self.bytes);
-        if !is_over {
+        if self.is_over() {
             self.end(false);
         }
     }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     flight::{Flights, Leader},
     form,
-    key::{CacheKey, Dialect, Digest, Keys, Want, directives},
+    key::{CacheKey, Dialect, Digest, Keys, Want, directives, is_readable},
     meters::Meters,
     similar::{Asked, Similar},
 };
@@ -113,7 +113,10 @@ impl Core {
         let says_no = directives(headers).any(|(name, _)| {
             name.eq_ignore_ascii_case("no-store") || (!self.private && name.eq_ignore_ascii_case("private"))
         });
-        if says_no || !headers.get_all(SET_COOKIE).iter().all(|cookie| self.is_of_the_way(cookie)) {
+        if says_no
+            || !is_readable(headers)
+            || !headers.get_all(SET_COOKIE).iter().all(|cookie| self.is_of_the_way(cookie))
+        {
             return Err(NotKept::Personal);
         }
         if !self.knows_all_that_varies(headers) {

@@ -216,6 +216,8 @@ impl<K: Hash + Eq + Clone, V> Drop for Leader<K, V> {
 
 impl<K: Hash + Eq + Clone, V> Follower<K, V> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Followed<K, V>> {
+        // A waker is foreign code: it is cloned before the lock, and dropped after it.
+        let waker = cx.waker().clone();
         let mut state = lock(&self.flight.0);
         let runs = match &mut *state {
             State::Runs(runs) => runs,
@@ -230,19 +232,15 @@ impl<K: Hash + Eq + Clone, V> Follower<K, V> {
             }
         };
         if runs.seats == 0 {
-            match runs.waiting.entry(self.id) {
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    entry.get_mut().clone_from(cx.waker());
-                }
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(cx.waker().clone());
-                }
-            }
+            let replaced = runs.waiting.insert(self.id, waker);
+            drop(state);
+            drop(replaced);
             return Poll::Pending;
         }
         runs.seats -= 1;
-        Self::promote(runs, self.id);
+        let replaced = Self::promote(runs, self.id);
         drop(state);
+        drop(replaced);
         Poll::Ready(Followed::Leads(self.lead()))
     }
 
@@ -262,15 +260,17 @@ impl<K: Hash + Eq + Clone, V> Follower<K, V> {
             return None;
         }
         runs.alive = Some(now);
-        Self::promote(runs, self.id);
+        let replaced = Self::promote(runs, self.id);
         drop(state);
+        drop(replaced);
         Some(self.lead())
     }
 
-    fn promote(runs: &mut Runs, id: u64) {
-        runs.waiting.remove(&id);
+    /// Gives what is to be dropped after the lock.
+    fn promote(runs: &mut Runs, id: u64) -> Option<Waker> {
         runs.followers = runs.followers.saturating_sub(1);
         runs.leaders += 1;
+        runs.waiting.remove(&id)
     }
 
     fn lead(&mut self) -> Leader<K, V> {
@@ -287,15 +287,18 @@ impl<K: Hash + Eq + Clone, V> Drop for Follower<K, V> {
         }
         let mut next = Vec::new();
         let mut empty = false;
+        let mut own = None;
         if let State::Runs(runs) = &mut *lock(&self.flight.0) {
             runs.followers = runs.followers.saturating_sub(1);
+            own = runs.waiting.remove(&self.id);
             // Called and gone before it came: another one is called.
-            if runs.waiting.remove(&self.id).is_none() && runs.seats > 0 {
+            if own.is_none() && runs.seats > 0 {
                 next = runs.called(1);
             }
             runs.seats = runs.seats.min(runs.followers);
             empty = runs.leaders == 0 && runs.followers == 0;
         }
+        drop(own);
         next.into_iter().for_each(Waker::wake);
         if empty {
             self.flights.forget_if_empty(&self.key, &self.flight);
@@ -453,6 +456,37 @@ mod tests {
         // The first one comes after all.
         leader.done(Arc::new(1));
         drop(second);
+        assert_eq!(flights.len(), 0);
+    }
+
+    /// Holds a call that follows too, as the waker of a task may that owns it.
+    struct Holds {
+        _follower: Mutex<F>,
+    }
+
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_waker_that_lets_go_of_another_follower_when_it_drops_finds_no_lock() {
+        let flights = Flights::new();
+        let leader = leads(&flights);
+        let holds = || Waker::from(Arc::new(Holds { _follower: Mutex::new(follows(&flights)) }));
+        let mut replaced = follows(&flights);
+        let mut dropped = follows(&flights);
+        for follower in [&mut replaced, &mut dropped] {
+            assert!(follower.poll(&mut Context::from_waker(&holds())).is_pending());
+        }
+        assert!(poll(&mut replaced, &Arc::default()).is_pending());
+        drop(dropped);
+        // Nor does it while it takes over.
+        let mut woken = follows(&flights);
+        assert!(woken.poll(&mut Context::from_waker(&holds())).is_pending());
+        drop(leader);
+        assert!(poll(&mut woken, &Arc::default()).is_ready());
+        drop(replaced);
+        drop(woken);
         assert_eq!(flights.len(), 0);
     }
 

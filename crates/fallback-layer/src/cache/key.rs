@@ -133,12 +133,15 @@ pub(super) const IGNORED: [&str; 7] = [
 ];
 
 /// Headers that change what the answer is.
-pub(super) const HEADERS: [&str; 8] = [
+pub(super) const HEADERS: [&str; 10] = [
     "accept",
     "accept-language",
     "content-type",
     "anthropic-beta",
     "anthropic-version",
+    "content-encoding",
+    // Where the address does not say for which host it is.
+    "host",
     "openai-beta",
     "openai-organization",
     "openai-project",
@@ -247,6 +250,9 @@ fn is_whole_by_default(path: &str) -> bool {
 /// `None` for `no-store`.
 fn control(headers: &HeaderMap) -> Option<Control> {
     let mut control = Control::default();
+    if !is_readable(headers) {
+        return None;
+    }
     for (name, value) in directives(headers) {
         match &*name.to_ascii_lowercase() {
             "no-store" => return None,
@@ -259,6 +265,11 @@ fn control(headers: &HeaderMap) -> Option<Control> {
         }
     }
     Some(control)
+}
+
+/// Whether nothing of `cache-control` is hidden behind bytes that are no text.
+pub(super) fn is_readable(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CACHE_CONTROL).iter().all(|value| value.to_str().is_ok())
 }
 
 /// The directives of `cache-control`, with their values.

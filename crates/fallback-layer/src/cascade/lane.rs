@@ -79,6 +79,10 @@ impl Lane {
         self.scope.is_some()
     }
 
+    pub(super) const fn scope(&self) -> Option<&Call> {
+        self.scope.as_ref()
+    }
+
     pub(super) const fn run(&self) -> Option<Running> {
         self.run
     }
@@ -129,17 +133,24 @@ impl<Res> Cascade<Res> {
     pub(crate) fn waits(&mut self, plan: &Plan, lane: &mut Lane, called: bool) -> bool {
         lane.called = called;
         let seen = lane.run.is_some();
-        let run = self.running(plan, lane);
+        let mut limit = self.running(plan, lane).limit;
+        let mut is_shorter = false;
         if self.nested && seen && !plan.is_tier(lane.route) {
-            self.shorten(plan, lane);
+            is_shorter = self.shorten(plan, lane);
+            limit = lane.run.and_then(|run| run.limit);
         }
-        // Where nothing was recorded there is no fallback inside, and beside another route the limit would be taken for
-        // that one's, too.
-        if self.told_limit || lane.has_scope() || plan.slow_start.is_some() || self.deferred.call().is_none()
-        {
+        if let Some(scope) = &lane.scope {
+            // Its deadline was told when it began.
+            if is_shorter {
+                scope.set_route_limit(limit);
+            }
+            return is_shorter;
+        }
+        // Where nothing was recorded there is no fallback inside.
+        if (self.told_limit && !is_shorter) || self.deferred.call().is_none() {
             return false;
         }
-        self.tell_limit(run.limit);
+        self.tell_limit(limit);
         true
     }
 
@@ -150,14 +161,16 @@ impl<Res> Cascade<Res> {
         self.told_limit = until.is_some();
     }
 
-    /// The route around may have told its limit since.
-    fn shorten(&mut self, plan: &Plan, lane: &mut Lane) {
-        let (Some(end), Some(run)) = (self.end, lane.run) else { return };
+    /// The route around may have told its limit since: whether this one's is another now.
+    fn shorten(&mut self, plan: &Plan, lane: &mut Lane) -> bool {
+        let (Some(end), Some(run)) = (self.end, lane.run) else { return false };
         let within = end.within(Call::route_limit());
-        if within.at != end.at {
+        let is_news = within.at != end.at;
+        if is_news {
             self.end = Some(within);
             lane.run = Some(Running::new(run.since, within.at, self.is_last(plan), plan));
         }
+        is_news
     }
 
     /// What is next of an attempt, and when, if nothing comes before.
@@ -201,7 +214,7 @@ impl<Res> Cascade<Res> {
             events::last_resort(name(plan, lane.route));
             plan.meters.last_resort(lane.route, name(plan, lane.route));
         }
-        let mut options = Call::options();
+        let mut options = Call::options().route();
         if last_resort {
             options = options.mark(failsoft_core::Mark::LastResort);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use failsoft_core::{Attempt, Call, Next, Verdict};
 use tokio::time::Instant;
 
-use super::{Cascade, Lane};
+use super::{Cascade, Lane, Untold};
 use crate::{
     LAYER, events,
     plan::{Plan, name},
@@ -36,7 +36,7 @@ impl<Res> Cascade<Res> {
     fn tell_answer(&mut self, plan: &Plan, lane: &Lane) {
         let took = lane.run().map(|run| Instant::now().saturating_duration_since(run.since));
         let attempt = lane.attempt(plan, Verdict::SUCCESS, Next::Answered, took);
-        self.deferred.enter(|| Call::record(attempt));
+        lane.enter(&mut self.deferred, || Call::decide(attempt));
     }
 
     /// Another attempt answered before this one, which was dropped.
@@ -47,7 +47,7 @@ impl<Res> Cascade<Res> {
             plan.overtaken(lane.route(), took);
         }
         let attempt = lane.attempt(plan, Verdict::CANCELLED, Next::Overtaken, took);
-        self.deferred.enter(|| Call::record(attempt));
+        lane.enter(&mut self.deferred, || Call::record(attempt));
     }
 
     /// An earlier answer stands in for all routes.
@@ -63,10 +63,17 @@ impl<Res> Cascade<Res> {
 
     /// Tells the trail of the last failure, once.
     pub(super) fn tell_failure(&mut self, next: Next) {
-        let Some(attempt) = self.past().failures.last_mut().and_then(|failure| failure.untold.take()) else {
+        let Some(Untold { attempt, scope }) =
+            self.past().failures.last_mut().and_then(|failure| failure.untold.take())
+        else {
             return;
         };
-        self.deferred.enter(|| Call::record(attempt.then(next)));
+        // A layer inside the route may have told of its last attempt, and why it gave up.
+        let decide = || Call::decide(attempt.then(next));
+        match scope {
+            Some(scope) => scope.enter(decide),
+            None => self.deferred.enter(decide),
+        }
     }
 
     pub(super) fn flush_skipped(&mut self, plan: &Plan) {

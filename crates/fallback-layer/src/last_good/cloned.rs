@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::BoxError;
+use failsoft_core::{BoxError, Call, Mark};
 use tokio::time::Instant;
 
 use super::{ENTRIES, Keep, Kept, Key, Replayed, TTL_SECS};
@@ -72,7 +72,9 @@ where
     }
 
     fn replay(&self, key: Key) -> Replayed<Res, Pending<Option<Res>>> {
-        Replayed::Now(self.store.get(&key, Instant::now()).map(|(answer, _)| Res::clone(&answer)))
+        // With that mark, what was answered before was wrong.
+        let earlier = self.store.get(&key, Instant::now()).filter(|_| !Call::is_marked(Mark::NoCache));
+        Replayed::Now(earlier.map(|(answer, _)| Res::clone(&answer)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{BoxError, Degraded, Held, Hold, ReadWhole, StandIn, Whole};
+use failsoft_core::{BoxError, Call, Degraded, Held, Hold, Mark, ReadWhole, StandIn, Whole};
 use http::{StatusCode, response::Parts};
 use http_body::Body as _;
 use tokio::time::Instant;
@@ -120,7 +120,9 @@ where
     }
 
     fn replay(&self, key: Key) -> Replayed<Res::Out, Pending<Option<Res::Out>>> {
-        let Some((answer, age)) = self.store.get(&key, Instant::now()) else { return Replayed::Now(None) };
+        // With that mark, what was answered before was wrong.
+        let earlier = || self.store.get(&key, Instant::now()).filter(|_| !Call::is_marked(Mark::NoCache));
+        let Some((answer, age)) = earlier() else { return Replayed::Now(None) };
         let mut parts = answer.head(age);
         let mark = Degraded::by(StandIn::LastGood).with_age(age);
         mark.put(&mut parts.headers, &mut parts.extensions, true);
