@@ -554,7 +554,7 @@ impl Model {
             }
             Outcome::RateLimited { .. } => self.record(1000, slow, now),
             Outcome::Cancelled if slow => self.record(0, true, now),
-            Outcome::AtOnce { .. } => self.calls.clear(),
+            Outcome::AtOnce { .. } => return self.calls.clear(),
             _ => return,
         }
         let to_come = u64::from(self.all_probes()) - self.calls.len() as u64;
