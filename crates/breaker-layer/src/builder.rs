@@ -236,6 +236,8 @@ impl<C> BreakerBuilder<C> {
     }
 }
 
+failsoft_core::unbuilt!([C, K] BreakerBuilder<C, K>);
+
 impl<C, K> fmt::Debug for BreakerBuilder<C, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BreakerBuilder")

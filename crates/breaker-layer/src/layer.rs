@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use failsoft_core::ByResponse;
+use failsoft_core::{ByResponse, CloneService};
 use tower_layer::Layer;
 
 use crate::{Breaker, BreakerBuilder, Circuit};
@@ -32,7 +32,7 @@ impl<C> BreakerLayer<C> {
     }
 }
 
-impl<S, C: Clone> Layer<S> for BreakerLayer<C> {
+impl<S: CloneService, C: Clone> Layer<S> for BreakerLayer<C> {
     type Service = Breaker<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {

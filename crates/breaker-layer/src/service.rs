@@ -3,7 +3,7 @@
 use std::fmt;
 use std::task::{Context, Poll, ready};
 
-use failsoft_core::{BoxError, ByResponse, Call, Classify, Mark, Watch};
+use failsoft_core::{BoxError, ByResponse, Call, Classify, CloneService, IntoBoxError, Mark, Watch};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -151,7 +151,7 @@ impl<S: Clone, C> Breaker<S, C> {
 
 impl<S, C, Req> Service<Req> for Breaker<S, C>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     C: Classify<S::Response> + Clone,
 {
     type Response = <C::Judge as Watch<S::Response>>::Out<Ticket>;

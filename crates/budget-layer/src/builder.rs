@@ -349,6 +349,8 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     }
 }
 
+failsoft_core::unbuilt!([K, E, R, C] BudgetBuilder<K, E, R, C>);
+
 impl<K, E, R, C> fmt::Debug for BudgetBuilder<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BudgetBuilder")

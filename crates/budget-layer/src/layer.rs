@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, fmt, sync::Arc};
 
-use failsoft_core::{ByResponse, Call, CallOptions, Fault, Mark};
+use failsoft_core::{ByResponse, Call, CallOptions, CloneService, Fault, Mark};
 use tower_layer::Layer;
 
 use crate::{
@@ -242,7 +242,7 @@ fn no_room(ledger: &Ledger) -> Denial {
     Denial::outright(ledger.unkeyed(), Reason::KeysFull)
 }
 
-impl<S, K: Clone, E: Clone, R: Clone, C: Clone> Layer<S> for BudgetLayer<K, E, R, C> {
+impl<S: CloneService, K: Clone, E: Clone, R: Clone, C: Clone> Layer<S> for BudgetLayer<K, E, R, C> {
     type Service = Budgeted<S, K, E, R, C>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{BoxError, ByResponse, Classify, Watch};
+use failsoft_core::{BoxError, ByResponse, Classify, CloneService, IntoBoxError, Watch};
 use tower_service::Service;
 
 use crate::{
@@ -51,7 +51,7 @@ impl<S, K, E, R, C> Budgeted<S, K, E, R, C> {
 
 impl<S, K, E, R, C, Req> Service<Req> for Budgeted<S, K, E, R, C>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     K: Keyed<Req>,
     E: Estimator<Req>,
     R: PassSoft<Req>,

@@ -71,9 +71,19 @@ impl<S> Layer<S> for UncarryLayer {
     }
 }
 
+/// The service inside a [`Carry`]: every one that takes requests together with their call, which is what [`Uncarry`] does.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not take the requests that `CarryLayer` hands on",
+    note = "`UncarryLayer` belongs on the other side of the buffer: `.layer(CarryLayer).buffer(8).layer(UncarryLayer)`"
+)]
+pub trait TakesCarried<Req>: Service<Carried<Req>> {}
+
+#[diagnostic::do_not_recommend]
+impl<S: Service<Carried<Req>>, Req> TakesCarried<Req> for S {}
+
 impl<S, Req> Service<Req> for Carry<S>
 where
-    S: Service<Carried<Req>>,
+    S: TakesCarried<Req>,
 {
     type Response = S::Response;
     type Error = S::Error;

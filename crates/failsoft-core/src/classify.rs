@@ -24,7 +24,7 @@
 //! assert_eq!(verdict.class(), Class::Overloaded);
 //! ```
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, marker::PhantomData};
 
 use crate::{Degraded, Insight, Verdict};
 
@@ -43,9 +43,9 @@ pub enum Step<J> {
 /// serves every service.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot give a verdict on the response `{Res}`",
-    note = "`ByResponse`, the default, serves `http::Response` and `reqwest::Response` (feature `reqwest-013`); \
-            for other response types call `.classify(ErrorsOnly)`, `.classify(classify_fn(|response: &_| …))`, or \
-            implement `Respond`"
+    note = "it must judge what the service inside answers with: `ByResponse`, the default, serves `http::Response` and \
+            `reqwest::Response` (feature `reqwest-013`); for other response types call `.classify(ErrorsOnly)`, \
+            `.classify(classify_fn(|response: &{Res}| …))`, or implement `Respond`"
 )]
 pub trait Classify<Res> {
     /// Follows the body of a response whose verdict comes at its end.
@@ -162,8 +162,9 @@ impl<Res> Watch<Res> for NoBody {
 /// A response that knows its own verdict.
 #[diagnostic::on_unimplemented(
     message = "the default classifier does not know the response `{Self}`",
-    note = "for plain values call `.classify(ErrorsOnly)` or `.classify(classify_fn(|response: &_| …))` on the \
-            builder; for `reqwest::Response` turn on the feature `reqwest-013`"
+    note = "`http::Response<B>` is known where `B` is an `http_body::Body` with an error that converts into `BoxError`, and \
+            `reqwest::Response` by the feature `reqwest-013`; for plain values call `.classify(ErrorsOnly)` or \
+            `.classify(classify_fn(|response: &{Self}| …))` on the builder"
 )]
 pub trait Respond: Sized {
     /// Follows the body, where there is one; else [`NoBody`].
@@ -225,25 +226,34 @@ impl<Res> Classify<Res> for ErrorsOnly {
 }
 
 /// Judges responses by a function, and errors as usual or by [`errors`](ClassifyFn::errors).
-pub const fn classify_fn<Res, F: Fn(&Res) -> Verdict>(response: F) -> ClassifyFn<F> {
-    ClassifyFn { response, error: Verdict::of_error }
+pub const fn classify_fn<Res, F: Fn(&Res) -> Verdict>(response: F) -> ClassifyFn<Res, F> {
+    ClassifyFn { response, error: Verdict::of_error, judged: PhantomData }
 }
 
-/// The classifier made by [`classify_fn`].
-#[derive(Clone, Copy)]
-pub struct ClassifyFn<F, E = fn(&(dyn Error + 'static)) -> Verdict> {
+/// The classifier made by [`classify_fn`], for responses of the type `Res`.
+pub struct ClassifyFn<Res, F, E = fn(&(dyn Error + 'static)) -> Verdict> {
     response: F,
     error: E,
+    /// So that a function which judges another response is told as that, and not as a closure of another signature.
+    judged: PhantomData<fn(&Res)>,
 }
 
-impl<F, E> ClassifyFn<F, E> {
+impl<Res, F, E> ClassifyFn<Res, F, E> {
     /// Judges errors by a function too.
-    pub fn errors<G: Fn(&(dyn Error + 'static)) -> Verdict>(self, error: G) -> ClassifyFn<F, G> {
-        ClassifyFn { response: self.response, error }
+    pub fn errors<G: Fn(&(dyn Error + 'static)) -> Verdict>(self, error: G) -> ClassifyFn<Res, F, G> {
+        ClassifyFn { response: self.response, error, judged: PhantomData }
     }
 }
 
-impl<Res, F, E> Classify<Res> for ClassifyFn<F, E>
+impl<Res, F: Clone, E: Clone> Clone for ClassifyFn<Res, F, E> {
+    fn clone(&self) -> Self {
+        Self { response: self.response.clone(), error: self.error.clone(), judged: PhantomData }
+    }
+}
+
+impl<Res, F: Copy, E: Copy> Copy for ClassifyFn<Res, F, E> {}
+
+impl<Res, F, E> Classify<Res> for ClassifyFn<Res, F, E>
 where
     F: Fn(&Res) -> Verdict,
     E: Fn(&(dyn Error + 'static)) -> Verdict,
@@ -259,7 +269,7 @@ where
     }
 }
 
-impl<F, E> fmt::Debug for ClassifyFn<F, E> {
+impl<Res, F, E> fmt::Debug for ClassifyFn<Res, F, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClassifyFn").finish_non_exhaustive()
     }

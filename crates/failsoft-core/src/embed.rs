@@ -28,7 +28,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 pub use self::ngrams::HashedNgrams;
-use crate::BoxError;
+use crate::{BoxError, CloneService, IntoBoxError};
 
 /// Makes a vector of a text.
 ///
@@ -156,7 +156,7 @@ impl<S> EmbedWith<S> {
 
 impl<S> Embed for EmbedWith<S>
 where
-    S: Service<String, Response = Vec<f32>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync,
+    S: Service<String, Response = Vec<f32>, Error: IntoBoxError, Future: Send> + CloneService + Send + Sync,
 {
     type Future = EmbedFuture<S, S::Future>;
 

@@ -26,6 +26,10 @@ pub enum Condition {
 }
 
 /// How fit a target is now: a breaker's circuit, an active check, or the user's own knowledge.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not know the health of a target",
+    note = "a breaker's circuit does: `.health(layer.circuit().clone())`"
+)]
 pub trait Health: Send + Sync {
     /// The condition now. Called for each choice, so it must be cheap and must not block.
     fn condition(&self) -> Condition;

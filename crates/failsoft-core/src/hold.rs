@@ -51,6 +51,7 @@ pub trait Hold: Sized {
     fn close(parts: http::response::Parts, body: Held<Self::Body>) -> Self::Out;
 }
 
+#[diagnostic::do_not_recommend]
 impl<B: Body<Error: Into<BoxError>>> Hold for http::Response<B> {
     type Body = B;
     type Out = http::Response<Held<B>>;

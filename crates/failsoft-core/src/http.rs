@@ -84,6 +84,7 @@ pub fn with_headers(verdict: Verdict, headers: &HeaderMap) -> Verdict {
     verdict.with_hint(hint)
 }
 
+#[diagnostic::do_not_recommend]
 impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
     type Judge = BodyJudge;
 

@@ -37,6 +37,7 @@ pub mod advice;
 #[cfg(feature = "http")]
 mod authority;
 pub mod backoff;
+mod bounds;
 mod call;
 #[cfg(feature = "http")]
 mod call_layer;
@@ -80,6 +81,8 @@ mod watched;
 /// An error of any kind; the same type as tower's.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+#[doc(hidden)]
+pub use self::bounds::unbuilt;
 #[cfg(feature = "reqwest-013")]
 pub use self::replay::KeptReqwest;
 #[cfg(feature = "tonic-014")]
@@ -87,6 +90,7 @@ pub use self::tonic::to_status;
 #[cfg(feature = "http")]
 pub use self::{
     authority::Authority,
+    bounds::UnpinBody,
     call_layer::{CallFuture, CallLayer, CallService, PutTrail, TRAIL_HEADER},
     grpc::{class_of_grpc_code, is_grpc, verdict_of_grpc},
     hold::{Gate, Held, Hold, ReadWhole, Rebody, Whole},
@@ -97,11 +101,12 @@ pub use self::{
 };
 pub use self::{
     backoff::{Backoff, Jitter},
+    bounds::{CloneService, IntoBoxError},
     call::{
         Blocker, Blockers, Call, CallOptions, Deferred, EnteredDeferred, Mark, OnClose, Reservation,
         Reserved, Scoped, TakenRetry,
     },
-    carry::{Carried, Carry, CarryLayer, Uncarry, UncarryFuture, UncarryLayer},
+    carry::{Carried, Carry, CarryLayer, TakesCarried, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
     classify::{
         ByResponse, Classify, ClassifyFn, End, ErrorsOnly, Guard, Judge, NoBody, Respond, Seen, Step, Watch,

@@ -35,7 +35,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{BoxError, Class, Classify, ErrorsOnly, Observation, Step};
+use crate::{BoxError, Class, Classify, ErrorsOnly, IntoBoxError, Observation, Step};
 
 /// Answers errors with observations; put it outside of the layers that refuse and fail.
 #[derive(Clone, Copy)]
@@ -150,7 +150,7 @@ impl<S: Clone, F: Clone, T: Clone, C: Clone> Clone for Observing<S, F, T, C> {
 
 impl<S, F, T, C, Req> Service<Req> for Observing<S, F, T, C>
 where
-    S: Service<Req, Error: Into<BoxError>>,
+    S: Service<Req, Error: IntoBoxError>,
     F: Fn(Observation) -> S::Response + Clone,
     T: ToolOf<Req>,
     C: Classify<S::Response> + Clone,

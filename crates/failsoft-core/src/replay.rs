@@ -38,8 +38,9 @@ pub use self::{
 /// How a layer keeps a request so that it can be sent again.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot repeat the request `{Req}`",
-    note = "the default, `Auto`, repeats what implements `failsoft_core::Repeat`; for another `Clone` type call \
-            `.replay(Cloned)` on the builder, for one that must be sent once `.replay(Once)`"
+    note = "`Auto`, the default, repeats what implements `failsoft_core::Repeat`, and `Cloned` what is `Clone`; for a body that \
+            is a stream call `.replay(Buffered::new(65_536, Body::new))` on the builder, and for a request that must be sent \
+            once `.replay(Once)`"
 )]
 pub trait Replay<Req> {
     /// What is kept.
@@ -123,8 +124,9 @@ impl<'a> Stamp<'a> {
 /// A request that knows how to repeat itself.
 #[diagnostic::on_unimplemented(
     message = "the request `{Self}` does not say how it can be sent again",
-    note = "for a `Clone` type call `.replay(Cloned)` on the layer's builder, for one that must be sent once \
-            `.replay(Once)`; or implement `failsoft_core::Repeat`"
+    note = "`http::Request<B>` does where `B` is `Clone`; for a body that is a stream, such as axum's and tonic's, call \
+            `.replay(Buffered::new(65_536, Body::new))` on the layer's builder, for a `Clone` type of your own `.replay(Cloned)`, \
+            for a request that must be sent once `.replay(Once)`; or implement `failsoft_core::Repeat`"
 )]
 pub trait Repeat: Sized {
     /// Another copy; `None` when this request can be sent only once, such as one with a streaming body.
@@ -208,6 +210,7 @@ impl<Req: Repeat> Replay<Req> for Auto {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cloned;
 
+#[diagnostic::do_not_recommend]
 impl<Req: Clone> Replay<Req> for Cloned {
     type Kept = Req;
 

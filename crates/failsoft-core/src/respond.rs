@@ -29,7 +29,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{BoxError, Fault, Verdict};
+use crate::{BoxError, Fault, IntoBoxError, Verdict};
 
 /// Turns errors into HTTP responses. Put it outside the layers that fail.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +67,7 @@ impl<S: Clone> Clone for Responding<S> {
 
 impl<S, Req, B> Service<Req> for Responding<S>
 where
-    S: Service<Req, Response = http::Response<B>, Error: Into<BoxError>>,
+    S: Service<Req, Response = http::Response<B>, Error: IntoBoxError>,
 {
     type Response = http::Response<RespondBody<B>>;
     type Error = Infallible;

@@ -54,7 +54,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Class, Fault, SoftKind, Verdict};
+use failsoft_core::{BoxError, Class, CloneService, Fault, IntoBoxError, SoftKind, Verdict};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -198,7 +198,7 @@ impl<S, A> Layer<S> for AdaptResponseLayer<A> {
 impl<S, A, Req> Service<Req> for AdaptRequest<S, A>
 where
     A: Adapt<Req>,
-    S: Service<A::Out, Error: Into<BoxError>> + Clone,
+    S: Service<A::Out, Error: IntoBoxError> + CloneService,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -217,7 +217,7 @@ where
 
 impl<S, A, Req> Service<Req> for AdaptResponse<S, A>
 where
-    S: Service<Req, Error: Into<BoxError>>,
+    S: Service<Req, Error: IntoBoxError>,
     A: Adapt<S::Response>,
 {
     type Response = A::Out;

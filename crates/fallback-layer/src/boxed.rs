@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{BoxError, Class, Fault};
+use failsoft_core::{BoxError, Class, CloneService, Fault, IntoBoxError};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -46,8 +46,8 @@ pin_project! {
 
 impl<S, Req, Res> Prototype<Req, Res> for S
 where
-    S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-        + Clone
+    S: Service<Req, Response = Res, Error: IntoBoxError, Future: Send + 'static>
+        + CloneService
         + Send
         + Sync
         + 'static,
@@ -88,8 +88,8 @@ impl<Req, Res> BoxRoute<Req, Res> {
     #[must_use]
     pub fn new<S>(service: S) -> Self
     where
-        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-            + Clone
+        S: Service<Req, Response = Res, Error: IntoBoxError, Future: Send + 'static>
+            + CloneService
             + Send
             + Sync
             + 'static,

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::BoxError;
+use failsoft_core::{BoxError, IntoBoxError};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -29,7 +29,7 @@ impl<F> ByRequest<F> {
 impl<F, Req, S, E> Service<Req> for ByRequest<F>
 where
     F: Fn(&Req) -> Result<S, E>,
-    S: Service<Req, Error: Into<BoxError>>,
+    S: Service<Req, Error: IntoBoxError>,
     E: Into<BoxError>,
 {
     type Response = S::Response;

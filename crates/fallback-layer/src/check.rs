@@ -37,7 +37,8 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Class, Classify, Condition, ConfigError, Health, Limit, Step, Verdict, backoff::Rng,
+    BoxError, Class, Classify, CloneService, Condition, ConfigError, Health, IntoBoxError, Limit, Step,
+    Verdict, backoff::Rng,
 };
 use tokio::{task::AbortHandle, time::Instant};
 use tower_service::Service;
@@ -109,7 +110,7 @@ impl ActiveCheck {
         classify: C,
     ) -> ActiveCheckBuilder
     where
-        S: Service<Req, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+        S: Service<Req, Error: IntoBoxError, Future: Send> + CloneService + Send + 'static,
         C: Classify<S::Response> + Clone + Send + 'static,
         Req: Send + 'static,
     {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Auto, ByResponse, ConfigError, Health};
+use failsoft_core::{Auto, ByResponse, CloneService, ConfigError, Health};
 use tower_layer::Layer;
 
 use crate::{
@@ -391,7 +391,7 @@ fn unique(name: &str) -> Arc<str> {
     format!("{name}#{}", COUNT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-impl<S, R, C, P, K, O> Layer<S> for FallbackLayer<R, C, P, K, O> {
+impl<S: CloneService, R, C, P, K, O> Layer<S> for FallbackLayer<R, C, P, K, O> {
     type Service = Fallback<S, R, C, P, K, O>;
 
     fn layer(&self, first: S) -> Self::Service {
@@ -410,6 +410,8 @@ impl<R, C, P, K, O> fmt::Debug for FallbackLayer<R, C, P, K, O> {
         self.shared.plan.fmt(f)
     }
 }
+
+failsoft_core::unbuilt!([R, C, P, K, O] Builder<R, C, P, K, O>);
 
 impl<R, C, P, K, O> fmt::Debug for Builder<R, C, P, K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

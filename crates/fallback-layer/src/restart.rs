@@ -71,7 +71,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{Auto, BoxError, Deferred, Hold, Rebody, Replay, is_encoded};
+use failsoft_core::{Auto, BoxError, CloneService, Deferred, Hold, IntoBoxError, Rebody, Replay, is_encoded};
 use http::{
     HeaderValue,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
@@ -133,7 +133,7 @@ impl<P> RestartLayer<P> {
     }
 }
 
-impl<S, P> Layer<S> for RestartLayer<P> {
+impl<S: CloneService, P> Layer<S> for RestartLayer<P> {
     type Service = Restart<S, P>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -143,7 +143,7 @@ impl<S, P> Layer<S> for RestartLayer<P> {
 
 impl<S, P, Req> Service<Req> for Restart<S, P>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     S::Response: Rebody<RestartBody<S, Req, P>>,
     P: Replay<Req>,
 {

@@ -21,7 +21,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{BoxError, Condition, Health, StandIn};
+use failsoft_core::{BoxError, CloneService, Condition, Health, IntoBoxError, StandIn};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -187,8 +187,8 @@ impl<S> Route<S> {
     /// Boxes the route's service, so that it is of one type with other routes.
     pub fn into_boxed<Req, Res>(self) -> Route<BoxRoute<Req, Res>>
     where
-        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-            + Clone
+        S: Service<Req, Response = Res, Error: IntoBoxError, Future: Send + 'static>
+            + CloneService
             + Send
             + Sync
             + 'static,
@@ -219,8 +219,8 @@ impl<Req, Res> Route<BoxRoute<Req, Res>> {
     /// that the route is asked.
     pub fn boxed<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
-        S: Service<Req, Response = Res, Error: Into<BoxError>, Future: Send + 'static>
-            + Clone
+        S: Service<Req, Response = Res, Error: IntoBoxError, Future: Send + 'static>
+            + CloneService
             + Send
             + Sync
             + 'static,

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{BoxError, Classify, Replay};
+use failsoft_core::{BoxError, Classify, CloneService, IntoBoxError, Replay};
 use tower_service::Service;
 
 use crate::{
@@ -44,8 +44,8 @@ impl<S, R, C, P, K, O> Fallback<S, R, C, P, K, O> {
 
 impl<S, R, C, P, K, O, Req> Service<Req> for Fallback<S, R, C, P, K, O>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
-    R: Service<Req, Response = S::Response, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
+    R: Service<Req, Response = S::Response, Error: IntoBoxError> + CloneService,
     C: Classify<S::Response>,
     P: Replay<Req>,
     K: Keep<Req, S::Response>,

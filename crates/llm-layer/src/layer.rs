@@ -265,6 +265,8 @@ impl Timing {
     }
 }
 
+failsoft_core::unbuilt!([] LlmLayerBuilder);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,8 +21,7 @@
 
 use std::task::{Context, Poll};
 
-use failsoft_core::{BoxError, Hold, Rebody};
-use http_body::Body;
+use failsoft_core::{BoxError, Hold, IntoBoxError, Rebody, UnpinBody};
 use stream_layer::{Streamed, StreamedBody, StreamedFuture};
 use tower_service::Service;
 
@@ -66,9 +65,9 @@ impl<S> Llm<S> {
 
 impl<S, Req, Res> Service<Req> for Llm<S>
 where
-    S: Service<Req, Response = Res, Error: Into<BoxError>>,
+    S: Service<Req, Response = Res, Error: IntoBoxError>,
     Req: 'static,
-    Res: Hold<Body: Body<Error: Into<BoxError>> + Unpin> + Rebody<LlmBody<<Res as Hold>::Body>>,
+    Res: Hold<Body: UnpinBody> + Rebody<LlmBody<<Res as Hold>::Body>>,
 {
     type Response = Res::Rebodied;
     type Error = BoxError;

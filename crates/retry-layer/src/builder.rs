@@ -292,6 +292,8 @@ impl<C, R> RetryBuilder<C, R> {
     }
 }
 
+failsoft_core::unbuilt!([C, R] RetryBuilder<C, R>);
+
 impl<C, R> fmt::Debug for RetryBuilder<C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RetryBuilder").field(&self.policy).finish()

@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Auto, ByResponse};
+use failsoft_core::{Auto, ByResponse, CloneService};
 use tower_layer::Layer;
 
 use crate::{Retry, RetryBuilder, holds::Holds, metrics::Meters, policy::Policy};
@@ -54,7 +54,7 @@ impl Default for RetryLayer {
     }
 }
 
-impl<S, C: Clone, R: Clone> Layer<S> for RetryLayer<C, R> {
+impl<S: CloneService, C: Clone, R: Clone> Layer<S> for RetryLayer<C, R> {
     type Service = Retry<S, C, R>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{Auto, BoxError, ByResponse, Classify, Replay};
+use failsoft_core::{Auto, BoxError, ByResponse, Classify, CloneService, IntoBoxError, Replay};
 use tower_service::Service;
 
 use crate::{ResponseFuture, layer::Shared};
@@ -40,7 +40,7 @@ impl<S, C, R> Retry<S, C, R> {
 
 impl<S, Req, C, R> Service<Req> for Retry<S, C, R>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     C: Classify<S::Response> + Clone,
     R: Replay<Req> + Clone,
 {

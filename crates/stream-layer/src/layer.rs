@@ -204,3 +204,5 @@ impl<P> StreamLayerBuilder<P> {
         Ok(self.layer)
     }
 }
+
+failsoft_core::unbuilt!([P] StreamLayerBuilder<P>);

@@ -2,8 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use failsoft_core::{BoxError, Call, Hold, Mark, Rebody};
-use http_body::Body;
+use failsoft_core::{BoxError, Call, Hold, IntoBoxError, Mark, Rebody, UnpinBody};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -43,10 +42,9 @@ type BodyOf<Res> = <Res as Hold>::Body;
 
 impl<S, P, Req, Res> Service<Req> for Streamed<S, P>
 where
-    S: Service<Req, Response = Res, Error: Into<BoxError>>,
+    S: Service<Req, Response = Res, Error: IntoBoxError>,
     P: Protocol<Req>,
-    Res: Hold<Body: Body<Error: Into<BoxError>> + Unpin>
-        + Rebody<StreamedBody<BodyOf<Res>, DecoderOf<P, Req>>>,
+    Res: Hold<Body: UnpinBody> + Rebody<StreamedBody<BodyOf<Res>, DecoderOf<P, Req>>>,
 {
     type Response = Res::Rebodied;
     type Error = BoxError;

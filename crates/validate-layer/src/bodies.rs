@@ -9,7 +9,7 @@ use std::{
 
 use failsoft_core::{
     BoxError, Class, Facts, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind,
-    Verdict, Whole, class_of_status, is_encoded, json,
+    UnpinBody, Verdict, Whole, class_of_status, is_encoded, json,
 };
 use http::{
     HeaderMap,
@@ -57,7 +57,8 @@ pub(crate) struct Found<'a> {
     pub(crate) answer: &'a Answer,
 }
 
-impl<Res: Hold<Body: Unpin>> Mode<Res> for Bodies {
+#[diagnostic::do_not_recommend]
+impl<Res: Hold<Body: UnpinBody>> Mode<Res> for Bodies {
     type Out = Res::Out;
     type Reading = Reading<Res::Body>;
 

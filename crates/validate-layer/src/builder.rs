@@ -295,6 +295,8 @@ impl<M, Q> ValidateBuilder<M, Q> {
     }
 }
 
+failsoft_core::unbuilt!([M, Q] ValidateBuilder<M, Q>);
+
 impl<M, Q> fmt::Debug for ValidateBuilder<M, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValidateBuilder")

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::BoxError;
+use failsoft_core::{BoxError, IntoBoxError};
 use tower_service::Service;
 
 use crate::{Bodies, Inspect, Mode, ResponseFuture, Unseen, Validator};
@@ -45,7 +45,7 @@ impl<S, M, Q> Validate<S, M, Q> {
 
 impl<S, M, Q, Req> Service<Req> for Validate<S, M, Q>
 where
-    S: Service<Req, Error: Into<BoxError>>,
+    S: Service<Req, Error: IntoBoxError>,
     M: Mode<S::Response> + Clone,
     Q: Inspect<S, Req>,
 {

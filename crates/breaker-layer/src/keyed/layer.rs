@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use failsoft_core::ByResponse;
+use failsoft_core::{ByResponse, CloneService};
 use tower_layer::Layer;
 
 use super::{Circuits, KeyedBreaker};
@@ -56,7 +56,7 @@ impl<K, C> KeyedBreakerLayer<K, C> {
     }
 }
 
-impl<S, K: Clone, C: Clone> Layer<S> for KeyedBreakerLayer<K, C> {
+impl<S: CloneService, K: Clone, C: Clone> Layer<S> for KeyedBreakerLayer<K, C> {
     type Service = KeyedBreaker<S, K, C>;
 
     fn layer(&self, inner: S) -> Self::Service {

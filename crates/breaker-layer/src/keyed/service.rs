@@ -3,7 +3,7 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use failsoft_core::{BoxError, ByResponse, Classify, Watch};
+use failsoft_core::{BoxError, ByResponse, Classify, CloneService, IntoBoxError, Watch};
 use tower_service::Service;
 
 use super::{Circuits, Keyed};
@@ -53,7 +53,7 @@ impl<S, K, C> KeyedBreaker<S, K, C> {
 
 impl<S, K, C, Req> Service<Req> for KeyedBreaker<S, K, C>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     K: Keyed<Req>,
     C: Classify<S::Response> + Clone,
 {

@@ -93,6 +93,7 @@ pub(super) fn stamp(method: &Method, headers: &mut HeaderMap, stamp: &Stamp<'_>)
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<B: Clone> Repeat for http::Request<B> {
     fn repeat(&self) -> Option<Self> {
         Some(self.clone())

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use breaker_layer::{Breaker, BreakerBuilder, BreakerLayer, Circuit};
-use failsoft_core::ConfigError;
+use failsoft_core::{CloneService, ConfigError};
 use llm_layer::{Llm, LlmLayer, LlmLayerBuilder, Provider};
 use retry_layer::{Retry, RetryBuilder, RetryLayer};
 use tower_layer::Layer;
@@ -115,6 +115,8 @@ impl HostedModel {
     }
 }
 
+failsoft_core::unbuilt!([] HostedModel);
+
 impl std::fmt::Debug for HostedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HostedModel").finish_non_exhaustive()
@@ -137,7 +139,7 @@ impl HostedModelLayer {
     }
 }
 
-impl<S> Layer<S> for HostedModelLayer {
+impl<S: CloneService> Layer<S> for HostedModelLayer {
     type Service = Retry<Breaker<Validate<Llm<S>>>>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use breaker_layer::{Breaker, BreakerBuilder, BreakerLayer, Circuit};
-use failsoft_core::{CallLayer, CallService, ConfigError, RespondLayer, Responding};
+use failsoft_core::{CallLayer, CallService, CloneService, ConfigError, RespondLayer, Responding};
 use tower_layer::Layer;
 
 /// A route of your own server, in front of what it depends on: for `Router::layer` or `MethodRouter::layer` of axum.
@@ -67,6 +67,8 @@ impl Server {
     }
 }
 
+failsoft_core::unbuilt!([] Server);
+
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("call", &self.call).finish_non_exhaustive()
@@ -87,7 +89,7 @@ impl ServerLayer {
     }
 }
 
-impl<S> Layer<S> for ServerLayer {
+impl<S: CloneService> Layer<S> for ServerLayer {
     type Service = Responding<CallService<Breaker<S>>>;
 
     fn layer(&self, inner: S) -> Self::Service {

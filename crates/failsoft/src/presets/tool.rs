@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use breaker_layer::{Breaker, BreakerBuilder, BreakerLayer, Circuit};
-use failsoft_core::ConfigError;
+use failsoft_core::{CloneService, ConfigError};
 use retry_layer::{Retry, RetryBuilder, RetryLayer};
 use tower_layer::Layer;
 
@@ -72,6 +72,8 @@ impl Tool {
     }
 }
 
+failsoft_core::unbuilt!([] Tool);
+
 impl std::fmt::Debug for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tool").finish_non_exhaustive()
@@ -92,7 +94,7 @@ impl ToolLayer {
     }
 }
 
-impl<S> Layer<S> for ToolLayer {
+impl<S: CloneService> Layer<S> for ToolLayer {
     type Service = Retry<Breaker<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Attempt, BoxError, Call, Degraded, Hold, Next, Rebody, StandIn, Verdict};
+use failsoft_core::{
+    Attempt, BoxError, Call, CloneService, Degraded, Hold, IntoBoxError, Next, Rebody, StandIn, Verdict,
+};
 use http::{HeaderName, HeaderValue, response::Parts};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
@@ -48,7 +50,7 @@ impl<F> CacheLayer<F> {
     }
 }
 
-impl<S, F> Layer<S> for CacheLayer<F> {
+impl<S: CloneService, F> Layer<S> for CacheLayer<F> {
     type Service = Cached<S, F>;
 
     fn layer(&self, inner: S) -> Cached<S, F> {
@@ -94,7 +96,7 @@ impl<S: Clone, F> Clone for Cached<S, F> {
 
 impl<S, F, Req> Service<Req> for Cached<S, F>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     S::Response: Rebody<CacheBody<<S::Response as Hold>::Body>>,
     F: Scope<Req>,
     Req: CacheRequest,

@@ -182,6 +182,8 @@ impl<C, R> HedgeBuilder<C, R> {
     }
 }
 
+failsoft_core::unbuilt!([C, R] HedgeBuilder<C, R>);
+
 impl<C, R> fmt::Debug for HedgeBuilder<C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("HedgeBuilder").field(&self.policy).finish()

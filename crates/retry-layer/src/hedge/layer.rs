@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Auto, ByResponse};
+use failsoft_core::{Auto, ByResponse, CloneService};
 use tower_layer::Layer;
 
 use super::policy::Shared;
@@ -38,7 +38,7 @@ impl Default for HedgeLayer {
     }
 }
 
-impl<S, C, R> Layer<S> for HedgeLayer<C, R> {
+impl<S: CloneService, C, R> Layer<S> for HedgeLayer<C, R> {
     type Service = Hedge<S, C, R>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{Auto, BoxError, ByResponse, Classify, Deferred, Replay};
+use failsoft_core::{Auto, BoxError, ByResponse, Classify, CloneService, Deferred, IntoBoxError, Replay};
 use tower_service::Service;
 
 use super::{
@@ -42,7 +42,7 @@ impl<S, C, R> Hedge<S, C, R> {
 
 impl<S, Req, C, R> Service<Req> for Hedge<S, C, R>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     C: Classify<S::Response>,
     R: Replay<Req>,
 {

@@ -175,6 +175,8 @@ impl fmt::Debug for Policy {
     }
 }
 
+failsoft_core::unbuilt!([A, C, R] ReflectBuilder<A, C, R>);
+
 impl<A, C, R> fmt::Debug for ReflectBuilder<A, C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ReflectBuilder").field(&self.policy).finish()

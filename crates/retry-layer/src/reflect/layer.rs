@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Auto, ByResponse};
+use failsoft_core::{Auto, ByResponse, CloneService};
 use tower_layer::Layer;
 
 use super::builder::Policy;
@@ -46,7 +46,7 @@ impl<A, C, R> ReflectLayer<A, C, R> {
     }
 }
 
-impl<S, A, C, R> Layer<S> for ReflectLayer<A, C, R> {
+impl<S: CloneService, A, C, R> Layer<S> for ReflectLayer<A, C, R> {
     type Service = Reflect<S, A, C, R>;
 
     fn layer(&self, inner: S) -> Self::Service {

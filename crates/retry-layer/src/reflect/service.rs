@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use failsoft_core::{Auto, BoxError, ByResponse, Classify, Replay};
+use failsoft_core::{Auto, BoxError, ByResponse, Classify, CloneService, IntoBoxError, Replay};
 use tower_service::Service;
 
 use super::{Reask, ResponseFuture, layer::Shared};
@@ -38,7 +38,7 @@ impl<S, A, C, R> Reflect<S, A, C, R> {
 
 impl<S, Req, A, C, R> Service<Req> for Reflect<S, A, C, R>
 where
-    S: Service<Req, Error: Into<BoxError>> + Clone,
+    S: Service<Req, Error: IntoBoxError> + CloneService,
     A: Reask<Req>,
     C: Classify<S::Response>,
     R: Replay<Req>,
