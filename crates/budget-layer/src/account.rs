@@ -3,6 +3,7 @@
 
 pub(crate) mod lease;
 pub(crate) mod queue;
+pub(crate) mod server;
 mod state;
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use self::{
     lease::Lease,
     queue::{Queue, Turn},
+    server::{Mark, Server},
 };
 use crate::{
     Outcome, Spend, Unit, Window,
@@ -40,6 +42,8 @@ pub(crate) struct Rules {
     /// No call may reserve more.
     pub(crate) per_call: Option<u64>,
     pub(crate) pause: Option<Pause>,
+    /// It is no looser than the server says in its answers.
+    pub(crate) heeds_quota: bool,
     pub(crate) meters: Meters,
     /// Where its budgets lease from; otherwise each has its limit to itself.
     pub(crate) shared: Option<Shared>,
@@ -97,6 +101,8 @@ pub(crate) struct Account {
     spend: Spend,
     /// What it has of a budget that others spend from too.
     lease: Option<Box<Lease>>,
+    /// What the server says, where that is heeded.
+    server: Option<Box<Server>>,
     /// Those that wait for their turn.
     pub(crate) queue: Queue,
 }
@@ -121,6 +127,8 @@ pub(crate) struct Share {
     tick: u64,
     /// Reserved in cells that have left the window since.
     gone: u64,
+    /// What had been reserved by then, where somebody counts it.
+    mark: Mark,
 }
 
 impl Share {
@@ -154,6 +162,8 @@ pub(crate) enum Why {
     TooLarge,
     /// Too much was spent in a short time.
     Paused,
+    /// The server says that it has less.
+    Server,
     /// Others wait for the same.
     NotYetItsTurn,
     /// It does not fit into what is leased, and the store fails.
@@ -169,7 +179,7 @@ impl Denied {
     /// Whether there may be enough in a while, for whoever waits.
     pub(crate) fn passes(&self, rules: &Rules) -> bool {
         match self.why {
-            Why::NotYetItsTurn => true,
+            Why::NotYetItsTurn | Why::Server => true,
             Why::Hard => self.renews_in.is_some() || (rules.unit == Unit::Concurrent && self.limit > 0),
             Why::Soft | Why::TooLarge | Why::Paused | Why::NoStore => false,
         }
@@ -209,6 +219,7 @@ impl Account {
             adjusted: false,
             spend: Spend::default(),
             lease: None,
+            server: rules.heeds_quota.then(Box::default),
             queue: Queue::default(),
         };
         if rules.shared.is_some() {
@@ -224,6 +235,9 @@ impl Account {
     pub(crate) fn advance(&mut self, rules: &Rules, now: Now) {
         if self.ring.advance(now) {
             self.lapse();
+            if let Some(server) = &mut self.server {
+                server.forget(now);
+            }
             self.look_at_lines_again(rules);
         }
     }
@@ -246,6 +260,7 @@ impl Account {
             && fits
             && rules.per_call.is_none()
             && self.paused_until.is_none()
+            && self.server.as_ref().is_none_or(|server| server.has(amount))
             && !self.queue.comes_before(ask.turn);
         if plain { Ok(()) } else { self.examine(rules, share, amount, ask, now) }
     }
@@ -279,10 +294,16 @@ impl Account {
         if self.queue.comes_before(ask.turn) {
             return Err(denied(Why::NotYetItsTurn, None));
         }
+        let server =
+            self.server.as_ref().and_then(|server| server.left(now)).filter(|(has, _)| amount > *has);
         if fits {
-            return Ok(());
+            return match server {
+                Some((has, holds)) => Err(Denied { left: left.min(has), ..denied(Why::Server, Some(holds)) }),
+                None => Ok(()),
+            };
         }
-        let renews_in = hard.checked_sub(amount).and_then(|most| self.ring.falls_to(most, now));
+        let falls_in = hard.checked_sub(amount).and_then(|most| self.ring.falls_to(most, now));
+        let renews_in = falls_in.map(|falls| server.map_or(falls, |(_, holds)| falls.max(holds)));
         Err(denied(Why::Hard, renews_in))
     }
 
@@ -299,6 +320,9 @@ impl Account {
             }
         }
         share.reserved = share.reserved.saturating_add(amount);
+        if let Some(server) = &mut self.server {
+            share.mark = server.take(amount);
+        }
         share.tick = self.ring.reserve(share.reserved);
         self.crossed(rules)
     }
@@ -432,6 +456,7 @@ impl Account {
         self.lease.as_ref().map_or_else(of_window, |lease| self.lease_may_go(lease))
             && !self.adjusted
             && self.paused_until.is_none()
+            && !self.server.as_ref().is_some_and(|server| server.says_something())
             && self.queue.is_empty()
     }
 

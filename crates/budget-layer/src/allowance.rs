@@ -55,6 +55,7 @@ pub(crate) struct Terms {
     pub(crate) closing_reserve: Option<u64>,
     pub(crate) per_call: Option<u64>,
     pub(crate) pause: Option<Pause>,
+    pub(crate) heeds_quota: bool,
     pub(crate) max_keys: Option<usize>,
     pub(crate) shared: Option<Ledger>,
     pub(crate) store: Option<Leases>,
@@ -144,6 +145,13 @@ impl<K> Allowance<K> {
         self
     }
 
+    /// As [`BudgetBuilder::heed_quota_headers`](crate::BudgetBuilder::heed_quota_headers).
+    #[cfg(feature = "http")]
+    pub const fn heed_quota_headers(mut self) -> Self {
+        self.terms.heeds_quota = true;
+        self
+    }
+
     /// As [`BudgetBuilder::max_keys`](crate::BudgetBuilder::max_keys).
     pub const fn max_keys(mut self, keys: usize) -> Self {
         self.terms.max_keys = Some(keys);
@@ -178,6 +186,7 @@ impl Terms {
             closing_reserve: None,
             per_call: None,
             pause: None,
+            heeds_quota: false,
             max_keys: None,
             shared: None,
             store: None,
@@ -252,6 +261,12 @@ impl Terms {
         if let Some(leases) = &self.store {
             leases.check(builder)?;
         }
+        if self.heeds_quota && window.length().is_none() {
+            return wrong("heed_quota_headers", &format_args!("with {window:?}"), &"a sliding window");
+        }
+        if self.heeds_quota && !matches!(self.unit, Unit::Tokens | Unit::Calls) {
+            return wrong("heed_quota_headers", &format_args!("with {}", self.unit), &"tokens or calls");
+        }
         let millionths = |share: &f64| (share * 1e6).round() as u32;
         let lines = [soft_line].iter().chain(&self.alerts).map(millionths).collect();
         let rules = Rules {
@@ -262,6 +277,7 @@ impl Terms {
             lines: Lines { millionths: lines, closing_reserve },
             per_call: self.per_call,
             pause: self.pause,
+            heeds_quota: self.heeds_quota,
             meters: Meters::default(),
             shared: self.store.map(|leases| Shared::new(leases, limit)),
         };
@@ -280,6 +296,7 @@ impl Terms {
             ("per_call", self.per_call.map(|most| most.to_string())),
             ("pause_above", self.pause.map(|pause| pause.most.to_string())),
             ("store", self.store.as_ref().map(|_| "set".to_owned())),
+            ("heed_quota_headers", self.heeds_quota.then(|| "set".to_owned())),
             ("max_keys", self.max_keys.map(|keys| keys.to_string())),
         ];
         set.into_iter().find_map(|(field, value)| Some((field, value?)))

@@ -194,6 +194,13 @@ impl Budget {
         self.look(|account, _, now| account.renews_in(now))
     }
 
+    /// What the server said is left of its own limit, less what was reserved since, where that still holds: see
+    /// [`heed_quota_headers`](crate::BudgetBuilder::heed_quota_headers).
+    #[must_use]
+    pub fn server_left(&self) -> Option<u64> {
+        self.look(|account, _, now| account.server_left(now))
+    }
+
     /// For how long it is paused yet, because too much was spent in a short time.
     #[must_use]
     pub fn paused_for(&self) -> Option<Duration> {

@@ -63,6 +63,8 @@ pub(crate) struct Options {
     pub(crate) wait: Option<Duration>,
     /// How many may wait for one budget.
     pub(crate) max_waiting: usize,
+    /// Some budget is tightened by what servers say.
+    pub(crate) heeds_quota: bool,
 }
 
 /// So many wait for one budget, unless it is told otherwise.
@@ -83,6 +85,7 @@ impl BudgetBuilder {
                 time: millis(TIME),
                 wait: None,
                 max_waiting: MAX_WAITING,
+                heeds_quota: false,
             },
             keyed: OneForAll,
             estimator: FromRequest::new(),
@@ -229,6 +232,17 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// one in which a session concludes. Such calls also pass the soft line. Default 0; must be less than the limit.
     pub fn closing_reserve(mut self, tokens: u64) -> Self {
         self.first.closing_reserve = Some(tokens);
+        self
+    }
+
+    /// Lets what the server says in its answers make the limit tighter, never looser: a sliding window of tokens or calls then lets no more
+    /// through than the server has left (`x-ratelimit-remaining-tokens`, `anthropic-ratelimit-requests-remaining` and the like, see
+    /// [`failsoft_core::advice::remaining`]), until the reset that it names, or for the length of the window where that is shorter or
+    /// none is named. What was reserved since the call whose answer says so is subtracted. Calls wait, or are denied, as
+    /// over any window. What stands in for an answer, such as another route's or a cached one, is not looked at. Default: no headers are.
+    #[cfg(feature = "http")]
+    pub fn heed_quota_headers(mut self) -> Self {
+        self.first.heeds_quota = true;
         self
     }
 

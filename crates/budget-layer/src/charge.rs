@@ -9,6 +9,8 @@ use std::{
     task::Waker,
 };
 
+#[cfg(feature = "http")]
+use failsoft_core::advice::{Left, Remaining};
 use failsoft_core::{CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
 use tokio::time::Instant;
 
@@ -32,6 +34,9 @@ pub struct Charge {
     reserved: Option<Reserved<Bill>>,
     /// The inner service or its future is at work just now: if the charge is dropped meanwhile, it panicked.
     working: bool,
+    /// Some of its budgets are tightened by what the server says.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))]
+    heeds_quota: bool,
 }
 
 impl Charge {
@@ -42,7 +47,25 @@ impl Charge {
         reserve: impl FnOnce(&mut Bill) -> Result<(), E>,
     ) -> Result<Self, E> {
         let reserved = options.try_reserving(reserve)?;
-        Ok(Self { reserved: Some(reserved), working: false })
+        Ok(Self { reserved: Some(reserved), working: false, heeds_quota: false })
+    }
+
+    pub(crate) const fn heeding_quota(mut self, heeds_quota: bool) -> Self {
+        self.heeds_quota = heeds_quota;
+        self
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) const fn heeds_quota(&self) -> bool {
+        self.heeds_quota
+    }
+
+    /// What the server says of its own limits, in the head of its answer.
+    #[cfg(feature = "http")]
+    pub(crate) fn heed(&self, remaining: Remaining) {
+        if let Some(reserved) = &self.reserved {
+            reserved.heed(remaining);
+        }
     }
 
     /// What is worth telling of the reservation; nothing is locked meanwhile.
@@ -203,6 +226,27 @@ impl Bill {
             }
         }
         tell(state);
+    }
+
+    #[cfg(feature = "http")]
+    fn heed(&self, remaining: Remaining) {
+        let now = self.clocks.now();
+        for Part { budget, share, .. } in self.lock().parts.iter() {
+            let rules = budget.rules();
+            let said = match rules.unit {
+                Unit::Tokens => remaining.tokens,
+                Unit::Calls => remaining.requests,
+                _ => None,
+            };
+            if let Some(Left { left, reset, .. }) = said.filter(|_| rules.heeds_quota) {
+                let mut account = budget.lock();
+                account.server_says(rules, share, left, reset, now);
+                // It may be more than it said before.
+                let next = account.first_in_line();
+                drop(account);
+                next.into_iter().for_each(Waker::wake);
+            }
+        }
     }
 
     fn late(&self, usage: &Usage) {

@@ -82,7 +82,7 @@ impl From<Why> for Reason {
     fn from(why: Why) -> Self {
         match why {
             Why::Soft => Self::Restricted,
-            Why::Hard | Why::NotYetItsTurn => Self::UsedUp,
+            Why::Hard | Why::Server | Why::NotYetItsTurn => Self::UsedUp,
             Why::TooLarge => Self::TooLarge,
             Why::Paused => Self::Paused,
             Why::NoStore => Self::StoreFailed,

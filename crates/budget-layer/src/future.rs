@@ -6,6 +6,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+#[cfg(feature = "http")]
+use failsoft_core::advice;
 use failsoft_core::{BoxError, Classify, Fault, Step, Watch};
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -150,6 +152,10 @@ where
     C: Classify<Res>,
 {
     let Some(mut charge) = charge else { return C::Judge::bare(response) };
+    #[cfg(feature = "http")]
+    if let Some(headers) = charge.heeds_quota().then(|| classify.target_headers(&response)).flatten() {
+        charge.heed(advice::remaining(headers, advice::wall_clock()));
+    }
     match classify.response(&response) {
         Step::Now(verdict) => {
             charge.end(Ended::before_body(&verdict, classify.status_code(&response)));

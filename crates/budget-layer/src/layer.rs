@@ -49,6 +49,8 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         pass_soft: R,
         classify: C,
     ) -> Self {
+        let heeds_quota = ledgers.iter().any(|ledger| ledger.rules().heeds_quota);
+        let options = Options { heeds_quota, ..options };
         let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
         Self { ledgers: ledgers.into(), options, clocks, keyed, estimator, pass_soft, classify }
     }
@@ -112,7 +114,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         match begun {
             Ok(charge) => {
                 charge.tell();
-                Admission::Begun(charge)
+                Admission::Begun(charge.heeding_quota(self.options.heeds_quota))
             }
             Err(refused) => self.refused(estimate, ask, refused, now),
         }
@@ -200,7 +202,8 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Begins the call for which everything is reserved.
     pub(crate) fn begin(self, options: CallOptions, now: Now) -> Admission {
-        let Self { estimate, parts, is_final, options: Options { cut_in_full, .. }, clocks } = self;
+        let Self { estimate, parts, is_final, options: Options { cut_in_full, heeds_quota, .. }, clocks } =
+            self;
         let begun = Charge::begin(options, |bill| {
             *bill.set(estimate, is_final, cut_in_full, clocks, now) = parts;
             Ok::<_, Infallible>(())
@@ -208,7 +211,7 @@ impl Wanted {
         match begun {
             Ok(charge) => {
                 charge.tell();
-                Admission::Begun(charge)
+                Admission::Begun(charge.heeding_quota(heeds_quota))
             }
             Err(never) => match never {},
         }

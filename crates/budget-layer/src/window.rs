@@ -84,6 +84,14 @@ impl Window {
         }
     }
 
+    /// Of a sliding one.
+    pub(crate) const fn length(&self) -> Option<Duration> {
+        match self.0 {
+            Kind::Sliding(length) => Some(length),
+            _ => None,
+        }
+    }
+
     pub(crate) const fn is_lifetime(&self) -> bool {
         matches!(self.0, Kind::Lifetime)
     }

@@ -17,9 +17,13 @@
 //! advice at all, so that the caller's own back-off decides; what is too large saturates at [`LONGEST`], so that
 //! "far beyond what anyone waits for" stays visible as such.
 
+mod left;
+
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+
+pub use self::left::{Left, Remaining, remaining};
 
 /// What an absurdly large advice saturates at: a century. Any later time arithmetic stays far from an overflow.
 pub const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
@@ -133,7 +137,7 @@ pub fn exhausted_reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration>
             seen.add(left, longest(headers, name, |text| parse_reset(text, now)));
         } else if name == "ratelimit" {
             for text in texts(headers, name) {
-                structured(text, now, &mut seen);
+                structured(text, now, |left, reset| seen.add(left, reset));
             }
         }
     }
@@ -214,7 +218,7 @@ fn rejected(headers: &HeaderMap, name: &str) -> Option<f64> {
 }
 
 /// The structured header: `limit=10, remaining=0, reset=30`, or a list of `"name";r=0;t=30`.
-fn structured(text: &str, now: SystemTime, seen: &mut Seen) {
+fn structured(text: &str, now: SystemTime, mut add: impl FnMut(Option<f64>, Option<Duration>)) {
     let (mut left, mut reset) = (None, None);
     for member in split_unquoted(text, ',') {
         let (mut member_left, mut member_reset) = (None, None);
@@ -230,11 +234,11 @@ fn structured(text: &str, now: SystemTime, seen: &mut Seen) {
             }
         }
         if member_left.is_some() || member_reset.is_some() {
-            seen.add(member_left, member_reset);
+            add(member_left, member_reset);
         }
     }
     if left.is_some() || reset.is_some() {
-        seen.add(left, reset);
+        add(left, reset);
     }
 }
 

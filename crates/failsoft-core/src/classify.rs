@@ -64,6 +64,12 @@ pub trait Classify<Res> {
         None
     }
 
+    /// The headers that the target itself sent: none where something stands in for its answer. By default none.
+    #[cfg(feature = "http")]
+    fn target_headers<'a>(&self, _: &'a Res) -> Option<&'a http::HeaderMap> {
+        None
+    }
+
     /// What a reader further inside has learnt of a response. By default nothing.
     fn insight<'a>(&self, _: &'a Res) -> Option<&'a Insight> {
         None
@@ -178,6 +184,12 @@ pub trait Respond: Sized {
         None
     }
 
+    /// The headers that the target itself sent: none where something stands in for its answer.
+    #[cfg(feature = "http")]
+    fn target_headers(&self) -> Option<&http::HeaderMap> {
+        None
+    }
+
     /// What a reader further inside has learnt of it, where it carries that.
     fn insight(&self) -> Option<&Insight> {
         None
@@ -202,6 +214,11 @@ impl<Res: Respond> Classify<Res> for ByResponse {
 
     fn status_code(&self, response: &Res) -> Option<u16> {
         response.status_code()
+    }
+
+    #[cfg(feature = "http")]
+    fn target_headers<'a>(&self, response: &'a Res) -> Option<&'a http::HeaderMap> {
+        response.target_headers()
     }
 
     fn insight<'a>(&self, response: &'a Res) -> Option<&'a Insight> {

@@ -96,6 +96,10 @@ impl<B: Body<Error: Into<BoxError>>> Respond for http::Response<B> {
         Some(self.status().as_u16())
     }
 
+    fn target_headers(&self) -> Option<&HeaderMap> {
+        crate::Degraded::of(self.extensions()).is_none().then(|| self.headers())
+    }
+
     fn insight(&self) -> Option<&Insight> {
         Insight::of(self.extensions())
     }

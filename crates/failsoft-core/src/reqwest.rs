@@ -48,6 +48,10 @@ impl Respond for reqwest::Response {
         Some(self.status().as_u16())
     }
 
+    fn target_headers(&self) -> Option<&http::HeaderMap> {
+        crate::Degraded::of(self.extensions()).is_none().then(|| self.headers())
+    }
+
     fn insight(&self) -> Option<&crate::Insight> {
         crate::Insight::of(self.extensions())
     }

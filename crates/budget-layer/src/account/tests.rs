@@ -21,6 +21,7 @@ impl Alone {
             lines,
             per_call: None,
             pause: None,
+            heeds_quota: false,
             meters: Meters::default(),
             shared: None,
         };

@@ -26,6 +26,7 @@ fn budget(limit: u64, soft_millionths: u32) -> Budget {
         lines,
         per_call: None,
         pause: None,
+        heeds_quota: false,
         meters: Default::default(),
         shared: None,
     };

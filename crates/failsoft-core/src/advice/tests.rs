@@ -259,13 +259,89 @@ fn huge_and_hostile_values_give_none_and_take_no_time() {
     assert_eq!(retry_after(&many, now()), ms(500_000));
 }
 
+/// What is left of requests and of tokens, each with its reset.
+fn left(lines: &[(&str, &str)]) -> [Option<(u64, Option<Duration>)>; 2] {
+    let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let Remaining { requests, tokens } = remaining(&headers(&lines), now());
+    [requests, tokens].map(|left| left.map(|Left { left, reset }| (left, reset)))
+}
+
+#[test]
+fn what_is_left_is_read_as_each_provider_says_it() {
+    let openai = [
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "59"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-remaining-tokens", "149984"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ];
+    assert_eq!(left(&openai), [Some((59, ms(1_000))), Some((149_984, ms(360_000)))]);
+    let anthropic = [
+        ("anthropic-ratelimit-requests-remaining", "3"),
+        ("anthropic-ratelimit-requests-reset", "2023-11-14T22:13:50Z"),
+        ("anthropic-ratelimit-tokens-remaining", "48000"),
+        ("anthropic-ratelimit-tokens-reset", "2023-11-14T22:13:30Z"),
+        ("anthropic-ratelimit-input-tokens-remaining", "40000"),
+        ("anthropic-ratelimit-input-tokens-reset", "2023-11-14T22:13:30Z"),
+        ("anthropic-ratelimit-output-tokens-remaining", "8000"),
+        ("anthropic-ratelimit-output-tokens-reset", "2023-11-14T22:13:25Z"),
+    ];
+    assert_eq!(left(&anthropic), [Some((3, ms(30_000))), Some((48_000, ms(10_000)))]);
+    // Nothing is left of one part: no call has enough.
+    let used_up =
+        [&anthropic[..6], &[("anthropic-ratelimit-output-tokens-remaining", "0"), anthropic[7]]].concat();
+    assert_eq!(left(&used_up)[1], Some((0, ms(5_000))));
+    assert_eq!(left(&anthropic[4..]), [None, Some((48_000, ms(10_000)))]);
+    assert_eq!(left(&anthropic[4..6]), [None, None], "a part of them says nothing of the whole");
+    // Azure names no reset.
+    assert_eq!(left(&[("x-ratelimit-remaining-tokens", "7000")]), [None, Some((7_000, None))]);
+    let of_day = [
+        ("x-ratelimit-remaining-requests-day", "1"),
+        ("x-ratelimit-reset-requests-day", "3600"),
+        ("x-ratelimit-remaining-tokens-minute", "9"),
+        ("x-ratelimit-reset-tokens-minute", "0.5"),
+    ];
+    assert_eq!(left(&of_day), [Some((1, ms(3_600_000))), Some((9, ms(500)))]);
+    assert_eq!(left(&[("ratelimit", "limit=10, remaining=4, reset=30")]), [Some((4, ms(30_000))), None]);
+    assert_eq!(left(&[("ratelimit", r#""burst";r=5;t=1, "day";r=2;t=60"#)]), [Some((2, ms(60_000))), None]);
+    assert_eq!(
+        left(&[("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "1700000030")])[0],
+        Some((2, ms(30_000)))
+    );
+    assert_eq!(left(&[("x-ratelimit-remaining-images", "2")]), [None, None]);
+}
+
+#[test]
+fn what_no_server_should_say_of_what_is_left_says_nothing_or_saturates() {
+    for wrong in ["-1", "NaN", "inf", "", "soon", "0x7"] {
+        assert_eq!(left(&[("x-ratelimit-remaining-tokens", wrong)]), [None, None], "{wrong}");
+    }
+    assert_eq!(left(&[("x-ratelimit-remaining-tokens", "1e300")])[1], Some((u64::MAX, None)));
+    // It is over, or nobody knows when it will be.
+    for over in ["0", "0s", "1699999999", "-7", "soon", "NaN"] {
+        let lines = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", over)];
+        assert_eq!(left(&lines), [None, None], "{over}");
+    }
+    let far = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1e30")];
+    assert_eq!(left(&far)[1], Some((0, Some(LONGEST))));
+    // Of two limits of one kind the tighter counts, and of two that are as tight the one that is reset later.
+    let two = [
+        ("x-ratelimit-remaining-requests", "5"),
+        ("x-ratelimit-reset-requests", "10"),
+        ("ratelimit-remaining", "5"),
+        ("ratelimit-reset", "90"),
+        ("x-ratelimit-remaining-requests-day", "900"),
+    ];
+    assert_eq!(left(&two)[0], Some((5, ms(90_000))));
+}
+
 fn any_name() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("retry-after".to_owned()),
         Just("retry-after-ms".to_owned()),
         Just("ratelimit".to_owned()),
         Just("x-should-retry".to_owned()),
-        "(x-)?ratelimit-(remaining|reset)(-[a-z]{0,4})?",
+        "(x-)?ratelimit-(remaining|reset)(-[a-z]{0,4}|-(input-)?tokens|-requests)?",
         "anthropic-ratelimit-[a-z]{1,3}-(remaining|reset|status)",
     ]
 }
@@ -295,6 +371,10 @@ proptest! {
         let _ = should_retry(&headers);
         for wait in [retry_after(&headers, now), exhausted_reset(&headers, now)].into_iter().flatten() {
             prop_assert!(wait > Duration::ZERO && wait <= LONGEST);
+        }
+        let Remaining { requests, tokens } = remaining(&headers, now);
+        for reset in [requests, tokens].into_iter().flatten().filter_map(|left| left.reset) {
+            prop_assert!(reset > Duration::ZERO && reset <= LONGEST);
         }
     }
 
