@@ -35,12 +35,18 @@
 //! `reqwest-013`, `tonic-014`, `tower-05`, `serde` and `metrics` are handed on to each layer that is on.
 //! `schema` and `regex` are validate-layer's.
 //!
+//! The module `guide` says which layer goes around which, what becomes of streams, how to write a classifier, how to move here from
+//! tower's retry, reqwest-retry or tower-resilience, when to share state, and how to bring it all into a service that runs.
+//!
 //! Where one layer is enough, its own crate is: `breaker-layer`, `retry-layer` and so on are the same types.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
 #![cfg_attr(all(doctest, feature = "full", feature = "reqwest-013"), doc = include_str!("../README.md"))]
 
+// Only text and examples, which name things of every layer: there when docs are made with all features, as those on docs.rs are.
+#[cfg(all(any(doc, doctest), feature = "full", feature = "reqwest-013"))]
+pub mod guide;
 pub mod prelude;
 pub mod presets;
 
