@@ -42,7 +42,7 @@
 //! | LLM07 System prompt leakage | validate: `must_not_match`. Better: nothing secret in it, because it is no guard | part |
 //! | LLM08 Vector and embedding weaknesses | validate: checks on vectors ([`checks::Embedding`](crate::validate::checks::Embedding)): length, zeros, numbers that are none; fallback's cache keeps tenants apart | part: not who may read which document |
 //! | LLM09 Misinformation | validate: a [`Judge`](crate::validate::Judge), confidence, checks of your own | part: as good as the judge |
-//! | LLM10 Unbounded consumption | budget: tokens, money, calls, time, calls at once, reserved before and settled after; retry budget; breaker; limits on streams and bodies | yes, within one process: see [`sharing`](super::sharing) |
+//! | LLM10 Unbounded consumption | budget: tokens, money, calls, time, calls at once, reserved before and settled after; retry budget; breaker; limits on streams and bodies | yes; over several processes as [`sharing`](super::sharing) says |
 //!
 //! # MAST, failures of several agents together
 //!
