@@ -93,6 +93,8 @@ pub(crate) struct Account {
     told: u16,
     /// The lowest line that was not told.
     next_line: u64,
+    /// Below this nothing is crossed and nothing refused, but by who waits and by the soft line. 0 where there is always more to it.
+    plain_below: u64,
     /// What was spent lately, for the pause.
     lately: Option<Ring>,
     paused_until: Option<Instant>,
@@ -214,6 +216,7 @@ impl Account {
             ring: Ring::new(&rules.window),
             told: 0,
             next_line: 0,
+            plain_below: 0,
             lately,
             paused_until: None,
             adjusted: false,
@@ -307,6 +310,23 @@ impl Account {
         Err(denied(Why::Hard, renews_in))
     }
 
+    /// Whether `amount` more is so far from every line and limit that [`check`](Self::check) would find nothing, and
+    /// [`reserve`](Self::reserve) cross nothing.
+    #[inline]
+    pub(crate) fn takes_plainly(&self, amount: u64, ask: Ask) -> bool {
+        let committed = self.ring.committed();
+        committed.saturating_add(amount) < self.plain_below
+            && (ask.passes_soft || committed < self.soft)
+            && self.queue.is_empty()
+    }
+
+    /// Reserves, for a call that has nothing yet, what it [takes plainly](Self::takes_plainly).
+    #[inline]
+    pub(crate) fn reserve_plainly(&mut self, amount: u64) -> Share {
+        self.ring.reserve_plainly(amount);
+        Share { reserved: amount, ..Share::default() }
+    }
+
     /// Reserves what [`check`](Self::check) has found to fit. What the call has already reserved moves along to now, so that it
     /// stays one share.
     #[inline]
@@ -346,6 +366,15 @@ impl Account {
         now: Now,
     ) -> Crossed {
         let used = used.min(MAX_CALL);
+        if self.plain_below > 0 {
+            let committed = self.ring.settle_plainly(share.reserved, used);
+            self.spend.settled(outcome, used, unknown);
+            return if committed < self.plain_below {
+                Crossed::default()
+            } else {
+                self.crossed_by_spending(rules)
+            };
+        }
         // Which attempts used it nobody knows: as much as may have been in the window counts there.
         let beyond = used.saturating_sub(share.all());
         let here = used.min(share.reserved).saturating_add(beyond);
@@ -478,6 +507,7 @@ impl Account {
             }
         }
         self.next_line = next_line;
+        self.look_how_plain(rules);
         Crossed { lines: self.told & !before, ..Crossed::default() }
     }
 
@@ -501,5 +531,12 @@ impl Account {
             }
         }
         self.next_line = next_line;
+        self.look_how_plain(rules);
+    }
+
+    /// Whenever a limit or the next line has changed.
+    fn look_how_plain(&mut self, rules: &Rules) {
+        let plain = self.ring.is_lifetime() && rules.per_call.is_none() && rules.pause.is_none();
+        self.plain_below = if plain { self.next_line.min(self.hard.saturating_add(1)) } else { 0 };
     }
 }

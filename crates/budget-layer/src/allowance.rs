@@ -193,18 +193,18 @@ impl Terms {
         }
     }
 
-    /// Checks everything, and makes the budgets.
-    pub(crate) fn build(
+    /// Checks everything.
+    pub(crate) fn check(
         self,
         builder: &'static str,
         default_name: &'static str,
-    ) -> Result<Ledger, ConfigError> {
+    ) -> Result<Checked, ConfigError> {
         let wrong = |field, value: &dyn fmt::Display, expected: &dyn fmt::Display| {
             Err(ConfigError::new(builder, field, value, expected))
         };
         if let Some(shared) = &self.shared {
             return match self.first_set() {
-                None => Ok(shared.clone()),
+                None => Ok(Checked::Shared(shared.clone())),
                 Some((field, value)) => {
                     wrong(field, &value, &"nothing, beside the `ledger` of another layer")
                 }
@@ -281,7 +281,7 @@ impl Terms {
             meters: Meters::default(),
             shared: self.store.map(|leases| Shared::new(leases, limit)),
         };
-        Ok(Ledger::new(rules, max_keys))
+        Ok(Checked::New(Box::new(rules), max_keys))
     }
 
     /// The budgets of another layer are as they are.
@@ -301,6 +301,14 @@ impl Terms {
         ];
         set.into_iter().find_map(|(field, value)| Some((field, value?)))
     }
+}
+
+/// An allowance without a fault.
+pub(crate) enum Checked {
+    /// The budgets of another layer.
+    Shared(Ledger),
+    /// Budgets of its own, for so many keys.
+    New(Box<Rules>, usize),
 }
 
 impl<K> fmt::Debug for Allowance<K> {

@@ -15,27 +15,14 @@
 //! # Ok::<(), failsoft_core::ConfigError>(())
 //! ```
 
-#[cfg(all(test, failsoft_loom))]
-mod loom;
+use std::{fmt, future::poll_fn, sync::Arc, task::Waker, time::Duration};
 
-use std::{
-    fmt,
-    future::poll_fn,
-    sync::{Arc, PoisonError},
-    task::Waker,
-    time::Duration,
-};
-
-#[cfg(failsoft_loom)]
-use ::loom::sync::{Mutex, MutexGuard};
-#[cfg(not(failsoft_loom))]
-use std::sync::{Mutex, MutexGuard};
-
-use failsoft_core::{BoxError, Evict};
+use failsoft_core::{BoxError, Evict as _};
 
 use crate::{
     Spend, Unit,
-    account::{Account, Ask, Crossed, Denied, Rules, Share, queue::Turn},
+    account::{Account, Rules},
+    cell::{Cell, Locked},
     leasing::{Leasing, Shared, Sparing},
     window::Now,
 };
@@ -46,14 +33,10 @@ pub(crate) const SOFT_LINE: f64 = 0.85;
 /// A handle on one budget; clones are the same budget. All figures are in its [`unit`](Self::unit); of a window that is not a
 /// lifetime, they are those of the present window.
 #[derive(Clone)]
-pub struct Budget(Arc<Cell>);
-
-/// One account, behind its lock.
-pub(crate) struct Cell {
-    rules: Arc<Rules>,
-    account: Mutex<Account>,
-    /// Of an account that leases from a store.
-    leasing: Option<Box<Leasing>>,
+pub struct Budget {
+    pub(crate) cell: Arc<Cell>,
+    /// Which account of the cell.
+    pub(crate) at: usize,
 }
 
 /// How much of a budget is used up.
@@ -81,21 +64,26 @@ pub struct Snapshot {
 }
 
 impl Budget {
-    pub(crate) fn new(rules: Arc<Rules>) -> Self {
-        Self(Arc::new(Cell::new(rules, None)))
+    pub(crate) const fn new(cell: Arc<Cell>, at: usize) -> Self {
+        Self { cell, at }
     }
 
-    pub(crate) const fn from_cell(cell: Arc<Cell>) -> Self {
-        Self(cell)
+    /// Whether they are all accounts of one cell, in their order.
+    pub(crate) fn are_together<'a>(budgets: impl ExactSizeIterator<Item = &'a Self> + Clone) -> bool {
+        let Some(first) = budgets.clone().next() else { return false };
+        budgets.len() == first.cell.len()
+            && budgets
+                .enumerate()
+                .all(|(at, budget)| budget.at == at && Arc::ptr_eq(&budget.cell, &first.cell))
     }
 
     pub(crate) fn rules(&self) -> &Rules {
-        &self.0.rules
+        self.cell.rules(self.at)
     }
 
     /// Where it leases from, and how.
     pub(crate) fn leasing(&self) -> Option<(&Leasing, &Shared)> {
-        self.0.leasing.as_deref().zip(self.0.rules.shared.as_ref())
+        self.cell.leasing(self.at).zip(self.rules().shared.as_ref())
     }
 
     /// Whether the store was ever asked.
@@ -112,13 +100,12 @@ impl Budget {
 
     /// Whether nothing of it would be missed.
     pub(crate) fn may_go(&self) -> bool {
-        self.0.may_go()
+        self.cell.may_go()
     }
 
     /// Locks the account; nothing foreign runs meanwhile.
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Account> {
-        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked { accounts: self.cell.lock(), at: self.at }
     }
 
     /// As of now.
@@ -242,219 +229,6 @@ impl Budget {
             account.restore(rules, state.spent);
         });
     }
-}
-
-impl Cell {
-    /// Of a key, for whoever it is leased to.
-    pub(crate) fn new(rules: Arc<Rules>, key: Option<Arc<str>>) -> Self {
-        let account = Mutex::new(Account::new(&rules));
-        let leasing = rules.shared.is_some().then(|| Box::new(Leasing::new(key)));
-        Self { rules, account, leasing }
-    }
-}
-
-impl Evict for Cell {
-    fn may_go(&self) -> bool {
-        let now = self.rules.clocks().now();
-        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
-        account.advance(&self.rules, now);
-        account.may_go(&self.rules)
-    }
-}
-
-/// One of the budgets that a call is charged to.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) budget: Budget,
-    /// What one attempt may cost.
-    pub(crate) each: u64,
-    pub(crate) share: Share,
-    /// What the last reservation crossed, until it is told.
-    pub(crate) crossed: Crossed,
-}
-
-impl Part {
-    pub(crate) fn new(budget: Budget, each: u64) -> Self {
-        Self { budget, each, share: Share::default(), crossed: Crossed::default() }
-    }
-
-    fn release(&mut self, amount: u64) {
-        let mut account = self.budget.lock();
-        account.release(&mut self.share, amount);
-        let next = account.first_in_line();
-        drop(account);
-        next.into_iter().for_each(Waker::wake);
-    }
-
-    /// What one more attempt of the same call may cost.
-    fn again(&self) -> u64 {
-        if self.budget.unit().adds_up() { self.each } else { 0 }
-    }
-}
-
-/// So many budgets a call may be charged to.
-pub(crate) const MAX_PARTS: usize = 8;
-
-/// The budgets that one call is charged to, in place: no allocation.
-#[derive(Debug, Default)]
-pub(crate) struct Parts {
-    few: [Option<Part>; 3],
-    more: Vec<Part>,
-}
-
-impl Parts {
-    #[inline]
-    pub(crate) fn push(&mut self, part: Part) {
-        match self.few.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(part),
-            None => self.more.push(part),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
-        self.few.iter().flatten().chain(&self.more)
-    }
-
-    #[inline]
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Part> {
-        self.few.iter_mut().flatten().chain(&mut self.more)
-    }
-
-    /// What one attempt may cost in a budget.
-    pub(crate) fn needed(&self, of: &Budget) -> u64 {
-        self.iter().find(|part| Arc::ptr_eq(&part.budget.0, &of.0)).map_or(0, |part| part.each)
-    }
-
-    /// Whether nothing is charged.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.few[0].is_none()
-    }
-
-    /// What was crossed, and where, and has not been told.
-    pub(crate) fn take_crossed(&mut self) -> Vec<(Budget, Crossed)> {
-        let crossed = self.iter_mut().filter(|part| !part.crossed.is_nothing());
-        crossed.map(|part| (part.budget.clone(), std::mem::take(&mut part.crossed))).collect()
-    }
-
-    /// Reserves what one attempt may cost in every budget, or in none: then it says which refused, and why. All are locked
-    /// meanwhile, always in the same order, so nobody sees half of it.
-    #[inline]
-    pub(crate) fn reserve(&mut self, ask: Ask, now: Now) -> Result<(), (Budget, Denied)> {
-        self.reserve_or_wait(ask, now, None)
-    }
-
-    /// The same; a caller for whom there may be enough in a while takes a place among those that wait for the budget that refuses,
-    /// and is woken when it may be its turn.
-    pub(crate) fn reserve_or_wait(
-        &mut self,
-        ask: Ask,
-        now: Now,
-        wait: Option<Place<'_>>,
-    ) -> Result<(), (Budget, Denied)> {
-        if self.more.is_empty() {
-            reserve_in::<3>(self.few.iter_mut().flatten(), ask, now, wait)
-        } else {
-            reserve_in::<MAX_PARTS>(self.iter_mut(), ask, now, wait)
-        }
-    }
-
-    /// Gives up all places in the lines; whoever is first now may have its turn.
-    pub(crate) fn leave(&self, turn: Turn) {
-        for part in self.iter() {
-            let mut account = part.budget.lock();
-            account.queue.leave(turn);
-            let next = account.first_in_line();
-            drop(account);
-            next.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    /// Gives back what one attempt had reserved.
-    pub(crate) fn release(&mut self) {
-        for part in self.iter_mut() {
-            let again = part.again();
-            part.release(again);
-        }
-    }
-
-    /// Gives everything back, as if the call had never been.
-    pub(crate) fn release_all(&mut self) {
-        for part in self.iter_mut() {
-            part.release(u64::MAX);
-        }
-    }
-}
-
-/// A place in a line.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) waker: &'a Waker,
-    /// So many may wait for one budget.
-    pub(crate) most: usize,
-}
-
-/// A part while all are looked at together.
-struct Held<'a> {
-    budget: &'a Budget,
-    amount: u64,
-    share: &'a mut Share,
-    crossed: &'a mut Crossed,
-    account: Option<MutexGuard<'a, Account>>,
-}
-
-impl Held<'_> {
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.budget.0).addr()
-    }
-}
-
-fn reserve_in<'a, const N: usize>(
-    parts: impl Iterator<Item = &'a mut Part>,
-    ask: Ask,
-    now: Now,
-    wait: Option<Place<'_>>,
-) -> Result<(), (Budget, Denied)> {
-    let mut held = [const { None::<Held<'a>> }; N];
-    for (place, part) in held.iter_mut().zip(parts) {
-        let amount = if ask.is_first { part.each } else { part.again() };
-        let Part { budget, share, crossed, .. } = part;
-        *place = Some(Held { budget, amount, share, crossed, account: None });
-    }
-    // By their addresses, whatever order the layer has them in: two that wait for each other would wait for ever.
-    let mut order: [(usize, usize); N] =
-        std::array::from_fn(|place| (held[place].as_ref().map_or(usize::MAX, Held::address), place));
-    // Few, and mostly in order: what a general sort does first takes longer than this in all.
-    for end in 1..N {
-        let mut place = end;
-        while place > 0 && order[place] < order[place - 1] {
-            order.swap(place, place - 1);
-            place -= 1;
-        }
-    }
-    for (_, place) in order {
-        if let Some(held) = &mut held[place] {
-            held.account = Some(held.budget.lock());
-        }
-    }
-    for Held { budget, amount, share, account, .. } in held.iter_mut().flatten() {
-        if let Some(account) = account {
-            account.advance(budget.rules(), now);
-            if let Err(denied) = account.check(budget.rules(), share, *amount, ask, now) {
-                let passes = denied.passes(budget.rules());
-                let waits =
-                    wait.is_some_and(|place| passes && account.queue.wait(ask.turn, place.waker, place.most));
-                return Err((budget.clone(), Denied { waits, ..denied }));
-            }
-        }
-    }
-    for Held { budget, amount, share, crossed, account } in held.iter_mut().flatten() {
-        if let Some(account) = account {
-            **crossed = account.reserve(budget.rules(), share, *amount);
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for Budget {

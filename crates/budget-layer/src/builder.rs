@@ -7,10 +7,10 @@ use failsoft_core::{ByResponse, ConfigError};
 use crate::{
     AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, LearnBy, Leases, Ledger,
     OneForAll, PassFn, Price, Priced, Unit, Window,
-    account::Pause,
-    allowance::Terms,
-    budget::MAX_PARTS,
+    account::{Pause, Rules},
+    allowance::{Checked, Terms},
     estimate::{Fixed, millis},
+    parts::MAX_PARTS,
 };
 
 const BUILDER: &str = "BudgetLayer";
@@ -345,10 +345,13 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
             return Err(ConfigError::new(BUILDER, "also", self.more.len() + 1, expected));
         }
         let Self { first, more, options, keyed, estimator, pass_soft, classify } = self;
-        let mut ledgers = vec![first.build(BUILDER, "session")?];
+        let mut checked = vec![first.check(BUILDER, "session")?];
         for terms in more {
             let name = terms.unit.name();
-            let ledger = terms.build("Allowance", name)?;
+            checked.push(terms.check("Allowance", name)?);
+        }
+        let mut ledgers: Vec<Ledger> = Vec::new();
+        for ledger in ledgers_of(checked) {
             if ledgers.iter().any(|other| ledger.is(other)) {
                 return Err(ConfigError::new(
                     BUILDER,
@@ -364,6 +367,23 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
 }
 
 failsoft_core::unbuilt!([K, E, R, C] BudgetBuilder<K, E, R, C>);
+
+/// Makes those that are new, together, and leaves all in their order.
+fn ledgers_of(checked: Vec<Checked>) -> Vec<Ledger> {
+    let mut new: Vec<(Rules, usize)> = Vec::new();
+    let shared: Vec<Option<Ledger>> = checked
+        .into_iter()
+        .map(|checked| match checked {
+            Checked::Shared(ledger) => Some(ledger),
+            Checked::New(rules, max_keys) => {
+                new.push((*rules, max_keys));
+                None
+            }
+        })
+        .collect();
+    let mut new = Ledger::together(new).into_iter();
+    shared.into_iter().filter_map(|shared| shared.or_else(|| new.next())).collect()
+}
 
 impl<K, E, R, C> fmt::Debug for BudgetBuilder<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

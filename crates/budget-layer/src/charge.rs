@@ -6,7 +6,6 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
-    task::Waker,
 };
 
 #[cfg(feature = "http")]
@@ -15,13 +14,13 @@ use failsoft_core::{CallOptions, Class, Closing, Guard, Reservation, Reserved, U
 use tokio::time::Instant;
 
 use crate::{
-    Estimate, Outcome, Unit,
-    account::{Ask, queue::Turn},
-    budget::{Part, Parts},
+    Budget, Estimate, Outcome, Unit,
+    account::{Ask, Crossed, queue::Turn},
     cost::{Ended, cost, teach},
     estimate::millis,
     events,
     metrics::Settled,
+    parts::Parts,
     window::{Clocks, Now},
 };
 
@@ -80,7 +79,7 @@ impl Charge {
     #[inline]
     pub(crate) fn working<R>(&mut self, work: impl FnOnce() -> R) -> R {
         self.working = true;
-        let result = match &self.reserved {
+        let result = match &mut self.reserved {
             Some(reserved) => reserved.enter(work),
             None => work(),
         };
@@ -117,15 +116,21 @@ impl fmt::Debug for Charge {
 /// What was reserved for one call, in the scope of that call.
 #[derive(Debug, Default)]
 pub(crate) struct Bill {
+    about: About,
+    /// How it ended; 0 until it did.
+    ended: AtomicU16,
+    state: Mutex<State>,
+}
+
+/// What does not change while it runs.
+#[derive(Debug, Default)]
+struct About {
     estimate: Estimate,
     is_final: bool,
     cut_in_full: bool,
     clocks: Clocks,
     /// When it began, where somebody counts the time.
     began: Option<Instant>,
-    /// How it ended; 0 until it did.
-    ended: AtomicU16,
-    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
@@ -169,95 +174,54 @@ impl Bill {
         clocks: Clocks,
         now: Now,
     ) -> &mut Parts {
-        self.estimate = estimate;
-        (self.is_final, self.cut_in_full, self.clocks, self.began) = (is_final, cut_in_full, clocks, now.at);
-        &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).parts
-    }
-
-    fn measure(&self, unit: Unit, usage: &Usage) -> u64 {
-        match (unit, self.estimate.price()) {
-            (Unit::Money, Some(price)) => price.of(usage),
-            _ => usage.total(),
-        }
+        self.about = About { estimate, is_final, cut_in_full, clocks, began: now.at };
+        &mut self.state().parts
     }
 
     fn settle(&self, usage: &Usage, silent: u32) {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.settled, true) || state.parts.is_empty() {
-            return;
+        let ended = self.ended();
+        if state.settle(&self.about, ended, usage, silent) {
+            tell(state);
         }
-        let ended = self.ended().unwrap_or(Ended::CANCELLED);
-        let cost = cost(&self.estimate, usage, silent, ended, self.cut_in_full);
-        teach(&self.estimate, usage, silent, state.granted, ended);
-        let State { parts, granted, guessed, late, .. } = &mut *state;
-        if ended.outcome == Outcome::Denied && cost.is_free {
-            // A layer further in said no before anything was sent: as if the call had never been.
-            parts.release_all();
-            return;
+    }
+
+    /// The same where nobody else has it.
+    #[inline]
+    fn settle_alone(&mut self, usage: &Usage, silent: u32) {
+        let ended = Ended::from_bits(*self.ended.get_mut());
+        let Self { about, state, .. } = self;
+        let state = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.settle(about, ended, usage, silent) && state.parts.has_crossed() {
+            tell_all(state.parts.take_crossed());
         }
-        let now = self.clocks.now();
-        let took =
-            || self.began.zip(now.at).map_or(0, |(began, at)| millis(at.saturating_duration_since(began)));
-        for Part { budget, each, share, crossed, .. } in parts.iter_mut() {
-            let (rules, unit) = (budget.rules(), budget.unit());
-            let used = match unit {
-                Unit::Tokens | Unit::Money => {
-                    let (used, guess) = cost.measure(*each, |usage| self.measure(unit, usage));
-                    let early = late.of(unit).map_or(0, |late| (*late).min(guess));
-                    if let Some(guessed) = guessed.of(unit) {
-                        *guessed = guess - early;
-                    }
-                    used - early
-                }
-                Unit::Calls => u64::from(*granted).saturating_add(1),
-                Unit::Time => took(),
-                Unit::Concurrent => 0,
-            };
-            let mut account = budget.lock();
-            account.advance(rules, now);
-            *crossed = account.settle(rules, share, used, ended.outcome, cost.unknown, now);
-            let next = account.first_in_line();
-            drop(account);
-            next.into_iter().for_each(Waker::wake);
-            let (outcome, reserved, unknown) = (ended.outcome, share.all(), cost.unknown);
-            rules.meters.settled(&rules.name, Settled { outcome, reserved, used, unknown });
-            if cost.unknown {
-                events::unknown_usage(&rules.name, used);
-            }
-        }
-        tell(state);
     }
 
     #[cfg(feature = "http")]
     fn heed(&self, remaining: Remaining) {
-        let now = self.clocks.now();
-        for Part { budget, share, .. } in self.lock().parts.iter() {
-            let rules = budget.rules();
+        let now = self.about.clocks.now();
+        // It may be more than it said before: whoever waits may have its turn.
+        self.lock().parts.each(now, |account, rules, part| {
             let said = match rules.unit {
                 Unit::Tokens => remaining.tokens,
                 Unit::Calls => remaining.requests,
                 _ => None,
             };
             if let Some(Left { left, reset, .. }) = said.filter(|_| rules.heeds_quota) {
-                let mut account = budget.lock();
-                account.server_says(rules, share, left, reset, now);
-                // It may be more than it said before.
-                let next = account.first_in_line();
-                drop(account);
-                next.into_iter().for_each(Waker::wake);
+                account.server_says(rules, &part.share, left, reset, now);
             }
-        }
+        });
     }
 
     fn late(&self, usage: &Usage) {
-        let now = self.clocks.now();
+        let now = self.about.clocks.now();
         let mut state = self.lock();
         let outcome = self.ended().map_or(Outcome::Cancelled, |ended| ended.outcome);
         let State { parts, settled, guessed, late, .. } = &mut *state;
         // Each unit once, however many budgets count in it.
         let mut more = Used::default();
         for unit in [Unit::Tokens, Unit::Money] {
-            let used = self.measure(unit, usage);
+            let used = self.about.measure(unit, usage);
             if let (Some(more), Some(guessed), Some(late)) = (more.of(unit), guessed.of(unit), late.of(unit))
             {
                 let known = if *settled { used.min(*guessed) } else { 0 };
@@ -266,16 +230,16 @@ impl Bill {
                 *more = used - known;
             }
         }
-        for Part { budget, crossed, .. } in parts.iter_mut() {
-            if let Some(&mut more) = more.of(budget.unit()) {
-                let rules = budget.rules();
-                let mut account = budget.lock();
-                account.advance(rules, now);
-                *crossed = account.late(rules, more, outcome, now);
-                drop(account);
+        parts.each(now, |account, rules, part| {
+            if let Some(&mut more) = more.of(rules.unit) {
+                part.crossed = account.late(rules, more, outcome, now);
+            }
+        });
+        parts.visit(|rules, _| {
+            if let Some(&mut more) = more.of(rules.unit) {
                 events::late_usage(rules, outcome, more);
             }
-        }
+        });
         tell(state);
     }
 
@@ -286,17 +250,88 @@ impl Bill {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn state(&mut self) -> &mut State {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl About {
+    fn measure(&self, unit: Unit, usage: &Usage) -> u64 {
+        match (unit, self.estimate.price()) {
+            (Unit::Money, Some(price)) => price.of(usage),
+            _ => usage.total(),
+        }
+    }
+
+    /// How long it took until now, in milliseconds.
+    fn took(&self, now: Now) -> u64 {
+        self.began.zip(now.at).map_or(0, |(began, at)| millis(at.saturating_duration_since(began)))
+    }
+}
+
+impl State {
+    /// Turns what is reserved into what was used, once; `true` if it did.
+    #[inline]
+    fn settle(&mut self, about: &About, ended: Option<Ended>, usage: &Usage, silent: u32) -> bool {
+        if std::mem::replace(&mut self.settled, true) || self.parts.is_empty() {
+            return false;
+        }
+        let ended = ended.unwrap_or(Ended::CANCELLED);
+        let cost = cost(&about.estimate, usage, silent, ended, about.cut_in_full);
+        teach(&about.estimate, usage, silent, self.granted, ended);
+        let Self { parts, granted, guessed, late, .. } = self;
+        if ended.outcome == Outcome::Denied && cost.is_free {
+            // A layer further in said no before anything was sent: as if the call had never been.
+            parts.release_all(about.clocks.now());
+            return true;
+        }
+        let now = about.clocks.now();
+        // What was booked late already counts against what is guessed.
+        let less_early = |(used, guess): (u64, u64), late: u64, guessed: &mut u64| {
+            let early = late.min(guess);
+            *guessed = guess - early;
+            used - early
+        };
+        // It is the same in each budget.
+        let tokens = cost.measure(about.estimate.total(), Usage::total);
+        let tokens = less_early(tokens, late.tokens, &mut guessed.tokens);
+        parts.each(now, |account, rules, part| {
+            part.used = match rules.unit {
+                Unit::Tokens => tokens,
+                Unit::Money => {
+                    let money = cost.measure(part.each, |usage| about.measure(Unit::Money, usage));
+                    less_early(money, late.money, &mut guessed.money)
+                }
+                Unit::Calls => u64::from(*granted).saturating_add(1),
+                Unit::Time => about.took(now),
+                Unit::Concurrent => 0,
+            };
+            part.crossed = account.settle(rules, &part.share, part.used, ended.outcome, cost.unknown, now);
+        });
+        if cost.unknown || cfg!(feature = "metrics") {
+            parts.visit(|rules, part| {
+                let (outcome, reserved, unknown) = (ended.outcome, part.share.all(), cost.unknown);
+                rules.meters.settled(&rules.name, Settled { outcome, reserved, used: part.used, unknown });
+                if unknown {
+                    events::unknown_usage(&rules.name, part.used);
+                }
+            });
+        }
+        true
+    }
 }
 
 impl Reservation for Bill {
     fn reserve(&self) -> bool {
-        let now = self.clocks.now();
+        let now = self.about.clocks.now();
         let mut state = self.lock();
         if state.settled {
             return false;
         }
         // The call has passed the soft line already.
-        let ask = Ask { is_final: self.is_final, passes_soft: true, is_first: false, turn: Turn::FIRST };
+        let ask =
+            Ask { is_final: self.about.is_final, passes_soft: true, is_first: false, turn: Turn::FIRST };
         match state.parts.reserve(ask, now) {
             Ok(()) => {
                 state.granted = state.granted.saturating_add(1);
@@ -312,10 +347,11 @@ impl Reservation for Bill {
     }
 
     fn release(&self) {
+        let now = self.about.clocks.now();
         let mut state = self.lock();
         if let Some(granted) = state.granted.checked_sub(1).filter(|_| !state.settled) {
             state.granted = granted;
-            state.parts.release();
+            state.parts.release(now);
         }
     }
 
@@ -325,15 +361,37 @@ impl Reservation for Bill {
             Closing::Late { usage } => self.late(&usage),
         }
     }
+
+    #[inline]
+    fn close_alone(&mut self, closing: Closing) {
+        match closing {
+            Closing::Settled { usage, unknown } => self.settle_alone(&usage, unknown),
+            Closing::Late { usage } => self.late(&usage),
+        }
+    }
+
+    #[inline]
+    fn renew(&mut self) -> bool {
+        *self.ended.get_mut() = 0;
+        let State { parts, settled, granted, guessed, late } = self.state();
+        (*settled, *granted, *guessed, *late) = (false, 0, Used::default(), Used::default());
+        parts.clear();
+        true
+    }
 }
 
 /// Tells what was crossed, when nothing is locked any more: listeners may ask the budgets.
 fn tell(mut state: MutexGuard<'_, State>) {
-    if state.parts.iter().all(|part| part.crossed.is_nothing()) {
+    if !state.parts.has_crossed() {
         return;
     }
     let told = state.parts.take_crossed();
     drop(state);
+    tell_all(told);
+}
+
+#[cold]
+fn tell_all(told: Vec<(Budget, Crossed)>) {
     for (budget, crossed) in told {
         events::crossed(&budget, crossed);
     }
@@ -342,14 +400,14 @@ fn tell(mut state: MutexGuard<'_, State>) {
 impl Drop for Bill {
     /// The scope goes when nobody holds the call any more; whatever happened, no reservation stays for ever.
     fn drop(&mut self) {
-        self.settle(&Usage::default(), 1);
+        self.settle_alone(&Usage::default(), 1);
     }
 }
 
 #[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use super::*;
-    use crate::{Budget, BudgetLayer};
+    use crate::BudgetLayer;
 
     #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
     fn bill() -> (Bill, Budget) {
@@ -357,7 +415,7 @@ mod tests {
         let budget = layer.budget().clone();
         let mut bill = Bill::default();
         let parts = bill.set(Estimate::whole(100), false, false, Clocks::NONE, Now::default());
-        parts.push(Part::new(budget.clone(), 100));
+        parts.push(&budget, 100);
         let ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
         assert!(parts.reserve(ask, Now::default()).is_ok());
         (bill, budget)

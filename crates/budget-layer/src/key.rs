@@ -12,6 +12,13 @@ pub trait Keyed<Req> {
     /// The key; `None` for the budget that all such calls share.
     fn key(&self, request: &Req) -> Option<Arc<str>>;
 
+    /// `false` where [`key`](Self::key) is always `None`.
+    #[doc(hidden)]
+    #[inline]
+    fn may_have_keys(&self) -> bool {
+        true
+    }
+
     /// Visits the keys of all budgets that a call is charged to, in their order.
     #[doc(hidden)]
     #[inline]
@@ -37,6 +44,11 @@ impl<Req, A: Keyed<Req>, B: Keyed<Req>> Keyed<Req> for And<A, B> {
         self.0.each(request, &mut visit);
         self.1.each(request, &mut visit);
     }
+
+    #[inline]
+    fn may_have_keys(&self) -> bool {
+        self.0.may_have_keys() || self.1.may_have_keys()
+    }
 }
 
 /// One budget for all calls: the default.
@@ -46,6 +58,11 @@ pub struct OneForAll;
 impl<Req> Keyed<Req> for OneForAll {
     fn key(&self, _: &Req) -> Option<Arc<str>> {
         None
+    }
+
+    #[inline]
+    fn may_have_keys(&self) -> bool {
+        false
     }
 }
 

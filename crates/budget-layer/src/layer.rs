@@ -9,11 +9,11 @@ use crate::{
     AllPass, Budget, BudgetBuilder, Budgeted, Charge, Denial, Estimator, FromRequest, Keyed, Ledger,
     OneForAll, PassSoft, Reason, Unit,
     account::{Ask, Denied, queue::Turn},
-    budget::{Part, Parts},
     builder::Options,
     estimate::{Estimate, millis},
     events,
     line::Line,
+    parts::Parts,
     window::{Clocks, Now},
 };
 
@@ -26,6 +26,8 @@ pub struct BudgetLayer<K = OneForAll, E = FromRequest, R = AllPass, C = ByRespon
     ledgers: Arc<[Ledger]>,
     options: Options,
     clocks: Clocks,
+    /// Whether all accounts of the first ledger's cell of calls without a key, and only those, are those of this layer.
+    together: bool,
     pub(crate) keyed: K,
     pub(crate) estimator: E,
     pub(crate) pass_soft: R,
@@ -52,7 +54,8 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let heeds_quota = ledgers.iter().any(|ledger| ledger.rules().heeds_quota);
         let options = Options { heeds_quota, ..options };
         let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
-        Self { ledgers: ledgers.into(), options, clocks, keyed, estimator, pass_soft, classify }
+        let together = Budget::are_together(ledgers.iter().map(Ledger::unkeyed));
+        Self { ledgers: ledgers.into(), options, clocks, together, keyed, estimator, pass_soft, classify }
     }
 
     /// The budgets that the builder itself describes, and what was spent.
@@ -91,29 +94,25 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             turn: Turn::LAST,
         };
         let now = self.clocks.now();
+        let mut has_crossed = false;
         let begun = Charge::begin(Call::options(), |bill| {
             let parts = bill.set(estimate.clone(), ask.is_final, self.options.cut_in_full, self.clocks, now);
-            let mut refused = None;
-            let mut ledgers = self.ledgers.iter();
-            self.keyed.each(request, |key| {
-                if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
-                    match self.part(ledger, key, &estimate) {
-                        Ok(part) => parts.push(part),
-                        Err(denial) => refused = Some(denial),
-                    }
-                }
-            });
-            if let Some(denial) = refused {
+            if let Err(denial) = self.charge(parts, request, &estimate) {
                 // Of those that were opened before, nothing is charged.
-                *parts = Parts::default();
-                return Err(Box::new(Refused::Outright(denial)));
+                parts.clear();
+                return Err(Refused::Outright(denial));
             }
-            let reserved = parts.reserve(ask, now);
-            reserved.map_err(|(budget, denied)| Box::new(Refused::Now(std::mem::take(parts), budget, denied)))
+            if let Err((budget, denied)) = parts.reserve(ask, now) {
+                return Err(Refused::Now(Box::new(std::mem::take(parts)), budget, denied));
+            }
+            has_crossed = parts.has_crossed();
+            Ok(())
         });
         match begun {
             Ok(charge) => {
-                charge.tell();
+                if has_crossed {
+                    charge.tell();
+                }
                 Admission::Begun(charge.heeding_quota(self.options.heeds_quota))
             }
             Err(refused) => self.refused(estimate, ask, refused, now),
@@ -121,13 +120,13 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     }
 
     #[cold]
-    fn refused(&self, estimate: Estimate, ask: Ask, refused: Box<Refused>, now: Now) -> Admission {
-        match *refused {
+    fn refused(&self, estimate: Estimate, ask: Ask, refused: Refused, now: Now) -> Admission {
+        match refused {
             Refused::Outright(denial) => Admission::Denied(denial.fault()),
             Refused::Now(parts, budget, denied) => {
                 let wanted = Wanted {
                     estimate,
-                    parts,
+                    parts: *parts,
                     is_final: ask.is_final,
                     options: self.options,
                     clocks: self.clocks,
@@ -153,25 +152,54 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         }
     }
 
+    /// Says what a call is charged to, and what one attempt may cost in each; nothing is reserved yet.
     #[inline]
-    fn part(&self, ledger: &Ledger, key: Option<Arc<str>>, estimate: &Estimate) -> Result<Part, Denial> {
-        let budget = match key {
-            None => ledger.unkeyed().clone(),
-            Some(key) => match ledger.open(key) {
-                Ok(budget) => budget,
-                Err(_) => return Err(no_room(ledger)),
-            },
+    fn charge<Req>(&self, parts: &mut Parts, request: &Req, estimate: &Estimate) -> Result<(), Denial>
+    where
+        K: Keyed<Req>,
+    {
+        if self.together && !self.keyed.may_have_keys() {
+            let cell = &self.ledgers[0].unkeyed().cell;
+            return parts.push_all(cell, &self.ledgers, |ledger, unit| {
+                self.each(unit, estimate).ok_or_else(|| unpriced(ledger.unkeyed()))
+            });
+        }
+        let mut refused = None;
+        let mut ledgers = self.ledgers.iter();
+        self.keyed.each(request, |key| {
+            if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
+                refused = self.charge_one(parts, ledger, key, estimate).err();
+            }
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn charge_one(
+        &self,
+        parts: &mut Parts,
+        ledger: &Ledger,
+        key: Option<Arc<str>>,
+        estimate: &Estimate,
+    ) -> Result<(), Denial> {
+        let of_key = match key {
+            None => None,
+            Some(key) => Some(ledger.open(key).map_err(|_| no_room(ledger))?),
         };
-        let each = match ledger.unit() {
+        let budget = of_key.as_ref().unwrap_or_else(|| ledger.unkeyed());
+        let each = self.each(ledger.unit(), estimate).ok_or_else(|| unpriced(budget))?;
+        parts.push(budget, each);
+        Ok(())
+    }
+
+    /// What one attempt may cost in a unit. `None` where nobody knows the price.
+    #[inline]
+    fn each(&self, unit: Unit, estimate: &Estimate) -> Option<u64> {
+        Some(match unit {
             Unit::Tokens => estimate.total(),
-            Unit::Money => match estimate.price() {
-                Some(price) => price.of_estimate(estimate),
-                None => return Err(unpriced(&budget)),
-            },
+            Unit::Money => estimate.price()?.of_estimate(estimate),
             Unit::Calls | Unit::Concurrent => 1,
             Unit::Time => estimate.time().map_or(self.options.time, millis),
-        };
-        Ok(Part::new(budget, each))
+        })
     }
 }
 
@@ -187,7 +215,7 @@ enum Refused {
     /// Whatever is left.
     Outright(Denial),
     /// There is not enough now.
-    Now(Parts, Budget, Denied),
+    Now(Box<Parts>, Budget, Denied),
 }
 
 /// What a call wants of its budgets.

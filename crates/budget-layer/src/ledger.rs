@@ -22,28 +22,39 @@ use std::{fmt, sync::Arc};
 
 use failsoft_core::{BoxError, KeyMap, KeysFull};
 
-use crate::{Budget, Snapshot, Spend, Unit, account::Rules, budget::Cell, leasing::Sparing};
+use crate::{Budget, Snapshot, Spend, Unit, account::Rules, cell::Cell, leasing::Sparing};
 
 /// A handle on all budgets that one limit makes, one for each key; clones are the same ledger.
 #[derive(Clone)]
 pub struct Ledger(Arc<Budgets>);
 
 struct Budgets {
-    rules: Arc<Rules>,
+    /// Of all ledgers that were made together; its own are at `at`.
+    rules: Arc<[Rules]>,
+    at: usize,
     /// The budget of calls without a key.
     one: Budget,
     keyed: KeyMap<Arc<str>, Cell>,
 }
 
 impl Ledger {
-    pub(crate) fn new(rules: Rules, max_keys: usize) -> Self {
-        let rules = Arc::new(rules);
-        let (one, keyed) = (Budget::new(Arc::clone(&rules)), KeyMap::refusing(max_keys));
-        Self(Arc::new(Budgets { rules, one, keyed }))
+    /// Ledgers for so many keys each. Their budgets of calls without a key stand together, behind one lock.
+    pub(crate) fn together(all: Vec<(Rules, usize)>) -> Vec<Self> {
+        let (rules, max_keys): (Vec<Rules>, Vec<usize>) = all.into_iter().unzip();
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let rules: Arc<[Rules]> = rules.into();
+        let unkeyed = Arc::new(Cell::of_all(&rules));
+        let ledger = |(at, max_keys)| {
+            let one = Budget::new(Arc::clone(&unkeyed), at);
+            Self(Arc::new(Budgets { rules: Arc::clone(&rules), at, one, keyed: KeyMap::refusing(max_keys) }))
+        };
+        max_keys.into_iter().enumerate().map(ledger).collect()
     }
 
     pub(crate) fn rules(&self) -> &Rules {
-        &self.0.rules
+        &self.0.rules[self.0.at]
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
@@ -53,13 +64,13 @@ impl Ledger {
     /// What its budgets are called.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.rules.name
+        &self.rules().name
     }
 
     /// What its budgets count.
     #[must_use]
     pub fn unit(&self) -> Unit {
-        self.0.rules.unit
+        self.rules().unit
     }
 
     /// The budget of calls without a key: all calls, where the layer has no key function.
@@ -71,7 +82,7 @@ impl Ledger {
     /// The budget of a key, if there is one.
     #[must_use]
     pub fn budget(&self, key: &str) -> Option<Budget> {
-        self.0.keyed.get(key).map(Budget::from_cell)
+        self.0.keyed.get(key).map(|cell| Budget::new(cell, 0))
     }
 
     /// The budget of a key, made with the layer's limit where there is none.
@@ -82,14 +93,15 @@ impl Ledger {
     /// are in use.
     pub fn open(&self, key: impl Into<Arc<str>>) -> Result<Budget, KeysFull> {
         let (key, rules) = (key.into(), &self.0.rules);
-        let name = rules.shared.is_some().then(|| Arc::clone(&key));
-        self.0.keyed.get_or_insert_with(key, || Cell::new(Arc::clone(rules), name)).map(Budget::from_cell)
+        let name = self.rules().shared.is_some().then(|| Arc::clone(&key));
+        let made = || Cell::of_key(rules, self.0.at, name);
+        self.0.keyed.get_or_insert_with(key, made).map(|cell| Budget::new(cell, 0))
     }
 
     /// Forgets a key and gives its last state. A session that has spent something is kept until this is called. Calls in flight go on
     /// and are settled into handles that are still held, but no longer into this ledger.
     pub fn close(&self, key: &str) -> Option<Snapshot> {
-        self.0.keyed.remove(key).map(|cell| Budget::from_cell(cell).snapshot())
+        self.0.keyed.remove(key).map(|cell| Budget::new(cell, 0).snapshot())
     }
 
     /// Tells the [store](crate::Store) what was spent, one budget after the other; renews the leases of those that are in use, and gives
@@ -149,7 +161,7 @@ impl Ledger {
     #[must_use]
     pub fn entries(&self) -> Vec<(Arc<str>, Budget)> {
         let entries = self.0.keyed.entries().into_iter();
-        entries.map(|(key, cell)| (key, Budget::from_cell(cell))).collect()
+        entries.map(|(key, cell)| (key, Budget::new(cell, 0))).collect()
     }
 
     /// Sets the gauges of the feature [`metrics`](crate::metrics), such as before a scrape; nothing without it. This looks at
@@ -178,7 +190,7 @@ impl fmt::Debug for Ledger {
     /// Without the keys, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger")
-            .field("name", &self.0.rules.name)
+            .field("name", &self.rules().name)
             .field("unkeyed", &self.0.one)
             .field("keys", &self.0.keyed)
             .finish_non_exhaustive()

@@ -85,6 +85,7 @@ mod account;
 mod allowance;
 mod budget;
 mod builder;
+mod cell;
 mod charge;
 mod cost;
 mod denial;
@@ -96,7 +97,10 @@ mod layer;
 mod leasing;
 mod ledger;
 mod line;
+#[cfg(all(test, failsoft_loom))]
+mod loom;
 pub mod metrics;
+mod parts;
 mod service;
 mod spend;
 mod state;

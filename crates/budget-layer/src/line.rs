@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::{
     Budget, Unit,
     account::{Ask, Denied, Why, queue::Turn},
-    budget::Place,
     events,
     layer::{Admission, Wanted},
-    leasing::Ticket,
+    leasing::{Leasing, Ticket},
+    parts::Place,
 };
 
 /// Numbers those that wait, over all budgets: of two that wait for each other's, one was first and is never held up by the other.
@@ -173,10 +173,10 @@ impl Line {
 
     /// Gives the places up; whoever is next may have its turn.
     fn leave(&mut self) -> Option<Wanted> {
-        let wanted = self.wanted.take()?;
-        wanted.parts.leave(self.ask.turn);
+        let mut wanted = self.wanted.take()?;
+        wanted.parts.leave(self.ask.turn, wanted.clocks.now());
         // Another has to ask on.
-        wanted.parts.iter().filter_map(|part| part.budget.leasing()).for_each(|(leasing, _)| leasing.leave());
+        wanted.parts.leasing().for_each(Leasing::leave);
         Some(wanted)
     }
 }

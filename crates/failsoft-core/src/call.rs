@@ -24,6 +24,7 @@ mod blockers;
 mod frame;
 mod reserved;
 mod routes;
+mod spare;
 mod taken;
 mod telling;
 
@@ -74,7 +75,10 @@ struct Scope<R: ?Sized = dyn Reservation> {
     routed: bool,
     /// Whether it is that of one route, see [`CallOptions::route`].
     route: bool,
-    notes: Mutex<Notes>,
+    /// Whether it was a [`Deferred`] scope before something was recorded.
+    was_deferred: bool,
+    /// Made when there is something to note.
+    notes: Mutex<Option<Box<Notes>>>,
     ledger: Ledger,
     /// What a budget has reserved for the call: in the scope itself, so that a call through a budget makes one allocation. The last
     /// field, because only that may be unsized.
@@ -185,21 +189,9 @@ impl CallOptions {
     /// Begins the call, as a child of the current one where there is one.
     #[must_use]
     pub fn begin(self) -> Call {
-        Call(Arc::new(self.scope(NoReservation, Ledger::default())))
-    }
-
-    #[inline]
-    fn scope<R>(self, reservation: R, ledger: Ledger) -> Scope<R> {
-        let current = with_frame(Frame::materialise).flatten();
-        let outer = current.as_ref().and_then(Call::deadline);
-        let deadline = match (outer, self.deadline) {
-            (Some(outer), Some(own)) => Some(outer.min(own)),
-            (outer, own) => outer.or(own),
-        };
-        let parent = current.filter(|_| !self.isolated);
-        let marks = self.marks | parent.as_ref().map_or(0, |parent| parent.0.marks);
-        let caps = Caps { attempts: self.max_attempts, ..Caps::default() };
-        Scope { deadline, marks, route: self.route, ..Scope::child(parent, caps, false, reservation, ledger) }
+        let mut scope = Scope::new(NoReservation, Ledger::default());
+        scope.begin(&self);
+        Call(Arc::new(scope))
     }
 }
 
@@ -247,8 +239,9 @@ impl Call {
     /// Whether the current call carries a mark.
     #[must_use]
     pub fn is_marked(mark: Mark) -> bool {
-        with_frame(|frame| frame.call.as_ref().is_some_and(|call| call.0.marks & mark.bit() != 0))
-            .unwrap_or(false)
+        is_in_call()
+            && with_frame(|frame| frame.call.as_ref().is_some_and(|call| call.0.marks & mark.bit() != 0))
+                .unwrap_or(false)
     }
 
     /// Asks the current call for one attempt more than the first. Granted where no call is current.
@@ -297,7 +290,9 @@ impl Call {
     /// not be asked.
     #[must_use]
     pub fn has_opened() -> bool {
-        Self::current().is_some_and(|call| call.with_notes(|notes| notes.opened || notes.met_open))
+        Self::current().is_some_and(|call| {
+            call.root().lock().as_ref().is_some_and(|notes| notes.opened || notes.met_open)
+        })
     }
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
@@ -327,7 +322,7 @@ impl Call {
     /// over. A fallback opens no scope with a deadline for its first route, because most of those answer at once: what is told of the
     /// fallback's own scope is that route's, and not that of [those beside it](CallOptions::route).
     pub fn set_route_limit(&self, until: Option<Instant>) {
-        self.lock().route_limit = until;
+        self.with_own_notes(|notes| notes.route_limit = until);
     }
 
     /// The nearest of the [limits](Self::set_route_limit) of the routes around.
@@ -338,7 +333,8 @@ impl Call {
         let mut is_first = true;
         while let Some(call) = next {
             // The limit that a fallback told is its first route's.
-            let limit = if is_first { call.lock().route_limit } else { None };
+            let limit =
+                if is_first { call.lock().as_ref().and_then(|notes| notes.route_limit) } else { None };
             is_first = !call.0.route;
             nearest = match (nearest, limit) {
                 (Some(nearest), Some(limit)) => Some(nearest.min(limit)),
@@ -355,7 +351,7 @@ impl Call {
         while let Some(parent) = outermost.0.parent.as_ref().filter(|parent| parent.0.routed) {
             outermost = parent;
         }
-        f(&mut outermost.lock().routes)
+        outermost.with_own_notes(|notes| f(&mut notes.routes))
     }
 
     /// The nearest deadline: its own or that of a call around it.
@@ -373,7 +369,7 @@ impl Call {
     /// What was recorded so far in the whole tree that this scope belongs to.
     #[must_use]
     pub fn trail(&self) -> Trail {
-        self.with_notes(|notes| notes.trail.clone())
+        self.root().lock().as_ref().map_or_else(Trail::default, |notes| notes.trail.clone())
     }
 
     /// Makes this the current call while `f` runs.
@@ -388,10 +384,13 @@ impl Call {
         Scoped { call: self.clone(), future }
     }
 
-    /// A scope of a layer: everything is inherited.
-    fn child(parent: Option<Self>, retrying: Retrying, routing: bool) -> Self {
-        let caps = Caps { attempts: None, retries: retrying };
-        Self(Arc::new(Scope::child(parent, caps, routing, NoReservation, Ledger::default())))
+    /// The scope of a layer, in which something is recorded after all: everything is inherited.
+    fn deferred(parent: Option<Self>, retrying: Retrying, routing: bool) -> Self {
+        let mut scope = Scope::new(NoReservation, Ledger::default());
+        scope.inherit(parent);
+        (scope.retrying, scope.routing, scope.was_deferred) = (retrying, routing, true);
+        scope.routed |= routing;
+        Self(Arc::new(scope))
     }
 
     /// Counts one further attempt on this scope and all around it, and has their budgets reserve for it; or none of all that.
@@ -441,24 +440,30 @@ impl Call {
         self.each_until(None, |scope| visit(&scope.ledger, &scope.reservation));
     }
 
-    fn with_notes<R>(&self, f: impl FnOnce(&mut Notes) -> R) -> R {
+    fn root(&self) -> &Self {
         let mut root = self;
         while let Some(parent) = &root.0.parent {
             root = parent;
         }
-        f(&mut root.lock())
+        root
     }
 
-    fn lock(&self) -> MutexGuard<'_, Notes> {
+    fn with_notes<R>(&self, f: impl FnOnce(&mut Notes) -> R) -> R {
+        self.root().with_own_notes(f)
+    }
+
+    fn with_own_notes<R>(&self, f: impl FnOnce(&mut Notes) -> R) -> R {
+        f(self.lock().get_or_insert_default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Notes>>> {
         self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// The caps of one scope.
-#[derive(Clone, Copy, Default)]
-struct Caps {
-    attempts: Option<u32>,
-    retries: Retrying,
+    /// Which it is.
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }
 
 /// What is counted: any attempt beyond the first, or one on the same target as the one before.
@@ -469,27 +474,69 @@ enum Further {
 }
 
 impl<R> Scope<R> {
-    /// Inherits everything.
-    #[inline]
-    fn child(parent: Option<Call>, caps: Caps, routing: bool, reservation: R, ledger: Ledger) -> Self {
-        let (deadline, marks, routed) = parent
-            .as_ref()
-            .map_or((None, 0, false), |Call(parent)| (parent.deadline, parent.marks, parent.routed));
+    /// Of no call.
+    fn new(reservation: R, ledger: Ledger) -> Self {
         Self {
-            parent,
-            deadline,
-            marks,
-            max_attempts: caps.attempts,
+            parent: None,
+            deadline: None,
+            marks: 0,
+            max_attempts: None,
             further: AtomicU32::new(0),
-            retrying: caps.retries,
+            retrying: Retrying::default(),
             retries: AtomicU32::new(0),
-            routing,
-            routed: routing || routed,
+            routing: false,
+            routed: false,
             route: false,
+            was_deferred: false,
             notes: Mutex::default(),
             ledger,
             reservation,
         }
+    }
+}
+
+impl<R: ?Sized> Scope<R> {
+    fn inherit(&mut self, parent: Option<Call>) {
+        if let Some(Call(parent)) = &parent {
+            (self.deadline, self.marks, self.routed) = (parent.deadline, parent.marks, parent.routed);
+        }
+        self.parent = parent;
+    }
+
+    /// A call begins, in a scope of no call.
+    #[inline]
+    fn begin(&mut self, options: &CallOptions) {
+        (self.deadline, self.marks, self.max_attempts) =
+            (options.deadline, options.marks, options.max_attempts);
+        self.route = options.route;
+        if frame::is_around() {
+            self.begin_inside(options);
+        }
+    }
+
+    fn begin_inside(&mut self, options: &CallOptions) {
+        let Some(current) = Call::current_or_made() else { return };
+        let outer = current.deadline();
+        if options.isolated {
+            self.deadline = outer;
+        } else {
+            self.inherit(Some(current));
+        }
+        self.marks |= options.marks;
+        self.deadline = match (outer, options.deadline) {
+            (Some(outer), Some(own)) => Some(outer.min(own)),
+            (outer, own) => outer.or(own),
+        };
+    }
+
+    /// The call is over and nobody has it: the scope is of no call again.
+    #[inline]
+    fn end(&mut self) {
+        self.parent = None;
+        self.routed = false;
+        *self.further.get_mut() = 0;
+        *self.retries.get_mut() = 0;
+        *self.notes.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

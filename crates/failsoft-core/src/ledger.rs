@@ -85,6 +85,24 @@ impl Ledger {
         Self(Mutex::new(Sum { state: State::Held, ..Sum::default() }))
     }
 
+    /// The same again, for another call.
+    #[inline]
+    pub(crate) fn hold_again(&mut self) {
+        *self.sum() = Sum { state: State::Held, ..Sum::default() };
+    }
+
+    /// The budget's guard is gone, and nobody else has the scope: no slot is open.
+    #[inline]
+    pub(crate) fn release_alone(&mut self) -> Option<Closing> {
+        let sum = self.sum();
+        (std::mem::replace(&mut sum.state, State::Settled) == State::Held)
+            .then_some(Closing::Settled { usage: sum.usage, unknown: sum.unknown })
+    }
+
+    fn sum(&mut self) -> &mut Sum {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         self.with(|sum| sum.usage)
     }

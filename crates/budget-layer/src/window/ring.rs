@@ -145,6 +145,26 @@ impl Ring {
         self.tick
     }
 
+    /// Whether all that ever was counts for good.
+    pub(crate) const fn is_lifetime(&self) -> bool {
+        matches!(self.shape, Shape::Lifetime)
+    }
+
+    /// The same over a lifetime, whose one cell is 0; sums that do not overflow.
+    #[inline]
+    pub(crate) const fn reserve_plainly(&mut self, amount: u64) {
+        self.sum.committed += amount;
+        self.sum.reserved += amount;
+    }
+
+    /// [`settle`](Self::settle) over a lifetime; says what is committed then.
+    #[inline]
+    pub(crate) const fn settle_plainly(&mut self, reserved: u64, used: u64) -> u64 {
+        self.sum.reserved = self.sum.reserved.saturating_sub(reserved);
+        self.sum.committed = self.sum.committed.saturating_sub(reserved).saturating_add(used);
+        self.sum.committed
+    }
+
     /// Gives back what was reserved in a cell, if that is still in the window.
     pub(crate) fn release(&mut self, tick: u64, amount: u64) {
         self.settle(tick, amount, 0);

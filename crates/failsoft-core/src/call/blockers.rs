@@ -83,15 +83,14 @@ impl Call {
             with_frame(|frame| frame.is_retrying().then(|| Frame::materialise(frame))).flatten().flatten();
         let Some(call) = call else { return };
         let blocker: Arc<dyn Blocker> = blocker();
-        call.each_retrying(|call| call.lock().blockers.push(Arc::clone(&blocker)));
+        call.each_retrying(|call| call.with_own_notes(|notes| notes.blockers.push(Arc::clone(&blocker))));
     }
 
     /// The blockers that were noted in the current scope, which is a retry's own, since it asked last.
     #[must_use]
     pub fn take_blockers() -> Blockers {
-        with_frame(|frame| frame.innermost().map(|call| std::mem::take(&mut call.lock().blockers)))
-            .flatten()
-            .unwrap_or_default()
+        let take = |call: &Self| call.lock().as_mut().map(|notes| std::mem::take(&mut notes.blockers));
+        with_frame(|frame| frame.innermost().and_then(take)).flatten().unwrap_or_default()
     }
 
     /// Whether a retry's scope is around, and no fallback between.

@@ -112,6 +112,12 @@ pub(super) fn is_in_call() -> bool {
     PENDING.get().is_in_call()
 }
 
+/// Whether there is any scope around, pending or real.
+#[inline]
+pub(super) fn is_around() -> bool {
+    PENDING.get().0 != 0
+}
+
 impl Kind {
     const ROUTING: u64 = 1 << Cap::BITS;
 
@@ -208,7 +214,7 @@ impl Frame {
             for position in 1..=pending.count() {
                 let retrying = Retrying::of(caps as Cap);
                 caps >>= Cap::BITS;
-                self.call = Some(Call::child(self.call.take(), retrying, position == pending.routed()));
+                self.call = Some(Call::deferred(self.call.take(), retrying, position == pending.routed()));
             }
             PENDING.set(Pending::inside(self.call.as_ref()));
         }
@@ -255,6 +261,56 @@ impl Drop for Entered {
     }
 }
 
+/// A call that is current and is moved there and back, also when the closure panics: to count it up and down would take two atomic
+/// steps.
+pub(super) struct Moved<'a> {
+    /// Where it comes from, and goes to again.
+    home: &'a mut Option<Call>,
+    address: usize,
+    /// What was current before; `None` where nothing can be.
+    outer: Option<(Frame, Pending)>,
+}
+
+impl<'a> Moved<'a> {
+    #[inline]
+    pub(super) fn new(home: &'a mut Option<Call>) -> Self {
+        let (inside, address) = (Pending::inside(home.as_ref()), home.as_ref().map_or(0, Call::address));
+        let mut frame = Frame { call: home.take() };
+        let entered = with_frame(|current| std::mem::swap(current, &mut frame)).is_some();
+        if entered {
+            return Self { home, address, outer: Some((frame, PENDING.replace(inside))) };
+        }
+        *home = frame.call;
+        Self { home, address, outer: None }
+    }
+}
+
+impl Drop for Moved<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((mut frame, pending)) = self.outer.take() {
+            PENDING.set(pending);
+            let left = with_frame(|current| std::mem::swap(current, &mut frame)).is_some();
+            let inner = frame.call.filter(|_| left);
+            *self.home = match inner {
+                Some(call) if call.address() == self.address => Some(call),
+                other => Self::find(other, self.address),
+            };
+        }
+    }
+}
+
+impl Moved<'_> {
+    /// Deferred scopes inside it have become calls, and did not end.
+    #[cold]
+    fn find(mut call: Option<Call>, address: usize) -> Option<Call> {
+        while let Some(inner) = call.take_if(|call| call.address() != address) {
+            call.clone_from(&inner.0.parent);
+        }
+        call
+    }
+}
+
 /// A [`Deferred`] scope that is current, made by [`Deferred::try_begin`]; as long as it lives, and on the thread that made it. Such
 /// scopes end in the reverse order of their beginnings.
 #[must_use = "the scope ends when it drops"]
@@ -298,7 +354,8 @@ impl EnteredDeferred {
     #[cold]
     fn take_call() -> Option<Call> {
         with_frame(|frame| {
-            let call = frame.call.take();
+            // A scope that ends out of its turn takes no call that others have entered.
+            let call = frame.call.take_if(|call| call.0.was_deferred);
             if let Some(call) = &call {
                 frame.call.clone_from(&call.0.parent);
             }

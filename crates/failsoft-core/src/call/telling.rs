@@ -19,7 +19,7 @@ impl Call {
     /// The current scope must be that of the attempt: only what was told in it is looked at.
     pub fn decide(attempt: Attempt) {
         let Some(call) = with_frame(Frame::materialise).flatten() else { return };
-        let told = call.lock().told;
+        let told = call.lock().as_ref().map_or(0, |notes| notes.told);
         if let Some(untold) = call.with_notes(|notes| notes.settle(told, attempt)) {
             call.tell(untold);
         }
@@ -50,7 +50,7 @@ impl Call {
         while let Some(call) = next {
             // A fallback's own scope is that of its first route: what is told of the others is not told of that one.
             if !(beside && call.0.routing) {
-                call.lock().told |= bit;
+                call.with_own_notes(|notes| notes.told |= bit);
             }
             beside = call.0.route;
             next = call.0.parent.as_ref();

@@ -4,8 +4,14 @@
 
 use ::loom::{model::Builder, thread};
 
-use super::*;
-use crate::{Outcome, Window, account::Lines};
+use std::sync::Arc;
+
+use crate::{
+    Budget, Ledger, Outcome, Snapshot, Unit, Window,
+    account::{Ask, Lines, Rules, queue::Turn},
+    parts::Parts,
+    window::Now,
+};
 
 const ASK: Ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
 
@@ -16,7 +22,7 @@ fn model(check: impl Fn() + Send + Sync + 'static) {
     builder.check(check);
 }
 
-fn budget(limit: u64, soft_millionths: u32) -> Budget {
+fn rules(limit: u64, soft_millionths: u32) -> (Rules, usize) {
     let lines = Lines { millionths: [soft_millionths].into(), closing_reserve: 0 };
     let rules = Rules {
         name: "test".into(),
@@ -30,21 +36,30 @@ fn budget(limit: u64, soft_millionths: u32) -> Budget {
         meters: Default::default(),
         shared: None,
     };
-    Budget::new(Arc::new(rules))
+    (rules, 1)
+}
+
+fn budget(limit: u64, soft_millionths: u32) -> Budget {
+    Ledger::together(vec![rules(limit, soft_millionths)])[0].unkeyed().clone()
+}
+
+/// Two that stand together, behind one lock.
+fn pair(limits: [u64; 2]) -> [Budget; 2] {
+    let ledgers = Ledger::together(limits.map(|limit| rules(limit, 1_000_000)).into());
+    [ledgers[0].unkeyed().clone(), ledgers[1].unkeyed().clone()]
 }
 
 fn parts<const N: usize>(budgets: [&Budget; N], each: u64) -> Parts {
     let mut parts = Parts::default();
-    budgets.into_iter().for_each(|budget| parts.push(Part::new(budget.clone(), each)));
+    budgets.into_iter().for_each(|budget| parts.push(budget, each));
     parts
 }
 
 fn settle(parts: &mut Parts, used: u64) -> u16 {
     let mut lines = 0;
-    for Part { budget, share, .. } in parts.iter_mut() {
-        let rules = budget.rules();
-        lines |= budget.lock().settle(rules, share, used, Outcome::Success, false, Now::default()).lines;
-    }
+    parts.each(Now::default(), |account, rules, part| {
+        lines |= account.settle(rules, &part.share, used, Outcome::Success, false, Now::default()).lines;
+    });
     lines
 }
 
@@ -81,6 +96,23 @@ fn loom_where_one_budget_refuses_nobody_ever_sees_anything_reserved_in_another()
 }
 
 #[test]
+fn loom_two_budgets_behind_one_lock_and_a_third_are_reserved_all_or_none() {
+    model(|| {
+        let ([wide, narrow], other) = (pair([10, 5]), budget(10, 1_000_000));
+        let thread = {
+            let (wide, narrow, other) = (wide.clone(), narrow.clone(), other.clone());
+            thread::spawn(move || parts([&other, &wide, &narrow], 6).reserve(ASK, Now::default()).is_ok())
+        };
+        assert!(
+            parts([&wide, &other], 10).reserve(ASK, Now::default()).is_ok(),
+            "there was always enough for it"
+        );
+        assert!(!thread.join().unwrap());
+        assert_eq!([&wide, &narrow, &other].map(standing), [(0, 10), (0, 0), (0, 10)]);
+    });
+}
+
+#[test]
 fn loom_reserve_and_settle_leave_exact_sums_and_never_pass_the_limit() {
     model(|| {
         let shared = budget(10, 1_000_000);
@@ -113,7 +145,8 @@ fn loom_the_soft_line_is_told_once() {
         let call = |budget: &Budget| {
             let mut parts = parts([budget], 5);
             parts.reserve(ASK, Now::default()).unwrap();
-            parts.iter().map(|part| part.crossed.lines).sum::<u16>() + settle(&mut parts, 5)
+            let reserved = parts.take_crossed().iter().map(|(_, crossed)| crossed.lines).sum::<u16>();
+            reserved + settle(&mut parts, 5)
         };
         let other = {
             let shared = shared.clone();
