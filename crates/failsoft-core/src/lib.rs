@@ -68,6 +68,8 @@ mod report;
 mod reqwest;
 #[cfg(feature = "http")]
 mod respond;
+#[cfg(feature = "http")]
+mod sealed;
 mod text;
 mod tokens;
 #[cfg(feature = "tonic-014")]
@@ -97,6 +99,7 @@ pub use self::{
     http::{BodyJudge, class_of_status, is_encoded, verdict_of_body_error, verdict_of_head, with_headers},
     replay::{Buffered, KeptRequest, ReplayBody},
     respond::{RespondBody, RespondFuture, RespondLayer, Responding, error_response},
+    sealed::is_sealed,
     watched::{GuardFn, Watched},
 };
 pub use self::{

@@ -43,7 +43,11 @@
 //!
 //! Adapters that wait, such as for a summary of what does not fit, are [`adapt_request_async`](crate::Route::adapt_request_async) and
 //! [`adapt_response_async`](crate::Route::adapt_response_async). The first route, the service under the layer, takes
-//! the same adapters as layers: [`request`], [`response`].
+//! the same adapters as layers: [`request`], [`response`]. For the bodies of chat models there are ready-made ones, in `chat`
+//! (feature `http`).
+
+#[cfg(feature = "http")]
+pub mod chat;
 
 use std::{
     error::Error,
@@ -361,6 +365,22 @@ impl fmt::Display for NotAsked {
 impl Error for NotAsked {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.0)
+    }
+}
+
+/// The service of a route failed to become ready within the call: nothing was sent.
+#[derive(Debug)]
+pub(crate) struct NotReady(pub(crate) BoxError);
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for NotReady {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
     }
 }
 

@@ -10,6 +10,8 @@ use http::{
     response::Parts,
 };
 
+use crate::json::Raw;
+
 pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     /// Among them, in a type of its own, the URL of a reqwest response.
@@ -86,6 +88,36 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     STREAMS.iter().any(|name| is_type(headers, name))
 }
 
+/// Whether a stream has come to its protocol's own end, blank line and all.
+#[cfg(feature = "cache")]
+pub(crate) fn ends_as_a_stream(bytes: &[u8]) -> bool {
+    let is_event = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n") || bytes.ends_with(b"\r\r");
+    is_event && ends_with_the_last_event(bytes)
+}
+
+/// Whether the last event is the one after which nothing comes: `[DONE]`, `message_stop`, `response.completed`.
+pub(crate) fn ends_with_the_last_event(bytes: &[u8]) -> bool {
+    let lines = bytes.rsplit(|byte| matches!(byte, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
+    let mut lines = lines.filter(|line| !line.is_empty());
+    let Some(data) = lines.next().and_then(|line| line.strip_prefix(b"data:")) else { return false };
+    if data.trim_ascii() == b"[DONE]" {
+        return true;
+    }
+    let event = lines.next().and_then(|line| line.strip_prefix(b"event:")).map(<[u8]>::trim_ascii);
+    matches!(event, Some(b"message_stop" | b"response.completed"))
+}
+
+/// Whether it is one JSON text.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let ends = |end: &str| {
+        let start = essence.len().checked_sub(end.len());
+        start.and_then(|start| essence.get(start..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    };
+    essence.eq_ignore_ascii_case("application/json") || ends("+json")
+}
+
 /// Whether the content type begins so.
 pub(crate) fn is_type(headers: &HeaderMap, name: &str) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
@@ -107,6 +139,14 @@ pub(crate) fn is_good(extensions: &Extensions, judged: bool) -> bool {
                 && matches!(facts.finish, None | Some(Finish::Stop | Finish::ToolCalls))
         })
     })
+}
+
+/// Whether nobody has judged an answer that should be JSON and is none: one that was cut looks whole where its length was not announced.
+pub(crate) fn is_broken_json(headers: &HeaderMap, extensions: &Extensions, bytes: &[u8]) -> bool {
+    let is_judged = Insight::of(extensions).is_some_and(|insight| insight.verdict().is_some());
+    !is_judged
+        && is_json(headers)
+        && std::str::from_utf8(bytes).map_or(true, |text| Raw::parse(text).is_none())
 }
 
 /// Whether a target gave it, and not what stood in for all of them: kept again, that would live longer than it may.

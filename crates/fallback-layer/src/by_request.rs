@@ -11,7 +11,7 @@ use failsoft_core::{BoxError, IntoBoxError};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::adapt::NotAsked;
+use crate::adapt::{NotAsked, NotReady};
 
 /// The service of a route that is [built by a function](crate::Route::by_request) of each request.
 ///
@@ -84,7 +84,7 @@ where
         loop {
             match state.as_mut().project() {
                 StateProj::Ready { service, request } => {
-                    ready!(service.poll_ready(cx)).map_err(Into::into)?;
+                    ready!(service.poll_ready(cx)).map_err(|error| NotReady(error.into()))?;
                     let Some(request) = request.take() else { return Poll::Pending };
                     let future = service.call(request);
                     state.set(State::Call { future });

@@ -94,7 +94,6 @@ mod body;
 mod core;
 mod flight;
 mod form;
-mod json;
 mod keep;
 mod key;
 mod layer;

@@ -31,8 +31,10 @@ mod state;
 use std::{
     fmt,
     future::poll_fn,
-    pin::Pin,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -85,7 +87,7 @@ type Probe = Box<dyn FnMut() -> Probing + Send>;
 type Probing = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 impl ActiveCheck {
-    /// Checks by a function: `Ok` is good. An error of [`Class::Invalid`] is good too, because who understands a request
+    /// Checks by a function: `Ok` is good, and one that panics has failed. An error of [`Class::Invalid`] is good too, because who understands a request
     /// well enough to refuse it is alive; what our own layers deny says nothing.
     #[expect(clippy::new_ret_no_self, reason = "there is none before it is started")]
     pub fn new<T, E, F, Fut>(mut probe: F) -> ActiveCheckBuilder
@@ -222,13 +224,27 @@ async fn run(shared: Weak<Shared>, mut probe: Probe, timeout: Duration, budget: 
         tokio::time::sleep_until(next).await;
         let may = budget.as_ref().is_none_or(|budget| budget.take(Instant::now()));
         let verdict = if may {
-            let verdict = tokio::time::timeout(timeout, probe()).await;
+            let probing = pin!(async { probe().await });
+            let verdict = tokio::time::timeout(timeout, Unwinding(probing)).await;
             Some(verdict.unwrap_or(Verdict::of(Class::Timeout(Limit::Total))))
         } else {
             None
         };
         let Some(shared) = shared.upgrade() else { return };
         shared.record(verdict, Instant::now());
+    }
+}
+
+/// A check that panics has failed, and the next one is made all the same: else the route would stay for ever what it was.
+struct Unwinding<F>(F);
+
+impl<F: Future<Output = Verdict> + Unpin> Future for Unwinding<F> {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
+        // What panicked is not polled again.
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(cx)));
+        polled.unwrap_or(Poll::Ready(Verdict::of(Class::Unknown)))
     }
 }
 
@@ -255,14 +271,15 @@ impl Shared {
 }
 
 impl Health for ActiveCheck {
+    /// Good where its runtime has ended, and with it the checks: nobody knows any more.
     fn condition(&self) -> Condition {
-        self.lock().condition()
+        if self.task.is_finished() { Condition::Good } else { self.lock().condition() }
     }
 
     /// Until the next check, which may find the route good again.
     fn recovers_in(&self) -> Option<Duration> {
         let state = self.lock();
-        let poor = state.condition() == Condition::Poor;
+        let poor = state.condition() == Condition::Poor && !self.task.is_finished();
         poor.then(|| state.next().saturating_duration_since(Instant::now()))
     }
 }

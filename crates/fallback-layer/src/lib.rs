@@ -30,6 +30,7 @@
 //! | set it up, with all defaults | [`Builder`] |
 //! | describe a route: name, health, credential, window, cost | [`Route`] |
 //! | change requests and answers for a route | [`adapt`] |
+//! | rename the model, prune the messages, give examples, translate tool ids | `adapt::chat` (feature `http`) |
 //! | go on with another route when a stream breaks off, and say so | `restart` (feature `http`) |
 //! | ask routes now and then whether they work | [`check`] |
 //! | build a route for each request | [`Route::by_request`] |
@@ -101,6 +102,10 @@ mod cascade;
 pub mod check;
 mod events;
 mod future;
+#[cfg(feature = "http")]
+mod in_memory;
+#[cfg(feature = "http")]
+mod json;
 pub mod last_good;
 mod layer;
 pub mod metrics;

@@ -58,6 +58,8 @@
 //!   end: an event is held until its blank line, up to 256 KiB.
 //! - The next route is one that this call has not asked: the fallback inside remembers. When none answers, the stream
 //!   ends with its own failure, and no event is written.
+//! - A stream that fails after its protocol's own last event (`[DONE]`, `message_stop`, `response.completed`) does not restart: its answer
+//!   is whole.
 //! - The head stays that of the first stream, but for `content-length`. Each restart takes one of the call's attempts, and is in
 //!   its trail.
 

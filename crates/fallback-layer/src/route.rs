@@ -184,6 +184,24 @@ impl<S> Route<S> {
         self.with(&adapt::response_async(adapt))
     }
 
+    /// Edits the body of each request that goes to this route, see [`adapt::chat`]. One that cannot be edited skips the route.
+    #[cfg(feature = "http")]
+    pub fn edit_request(
+        self,
+        edit: impl adapt::chat::Edit + 'static,
+    ) -> Route<AdaptRequest<S, adapt::chat::Requests>> {
+        self.with(&adapt::chat::request(edit)).may_be_skipped()
+    }
+
+    /// Edits the body of each answer of this route, see [`adapt::chat`].
+    #[cfg(feature = "http")]
+    pub fn edit_response(
+        self,
+        edit: impl adapt::chat::Edit + 'static,
+    ) -> Route<AdaptResponse<S, adapt::chat::Responses>> {
+        self.with(&adapt::chat::response(edit))
+    }
+
     /// Boxes the route's service, so that it is of one type with other routes.
     pub fn into_boxed<Req, Res>(self) -> Route<BoxRoute<Req, Res>>
     where

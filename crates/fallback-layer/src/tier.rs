@@ -141,9 +141,7 @@ impl<B: From<String>> Promise for http::Response<B> {
     fn promise(ticket: Ticket) -> Self {
         use http::{HeaderValue, StatusCode, header};
 
-        let mut body = "{\"status\":\"deferred\",\"id\":".to_owned();
-        push_json(&mut body, &ticket.id);
-        body.push('}');
+        let body = format!("{{\"status\":\"deferred\",\"id\":{}}}", crate::json::quoted(&ticket.id));
         let mut response = Self::new(body.into());
         *response.status_mut() = StatusCode::ACCEPTED;
         let headers = response.headers_mut();
@@ -154,19 +152,6 @@ impl<B: From<String>> Promise for http::Response<B> {
         }
         response
     }
-}
-
-#[cfg(feature = "http")]
-fn push_json(json: &mut String, text: &str) {
-    json.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            c if c < ' ' => json.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => json.push(c),
-        }
-    }
-    json.push('"');
 }
 
 #[cfg(feature = "reqwest-013")]

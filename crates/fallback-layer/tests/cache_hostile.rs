@@ -147,6 +147,13 @@ async fn what_an_answer_says_of_keeping_is_not_overheard_behind_odd_bytes() {
 }
 
 #[tokio::test]
+async fn json_that_was_cut_where_nobody_said_its_length_is_not_kept_unjudged() {
+    assert_eq!(asked_twice(|| json("{\"a\":")).await, 2);
+    assert_eq!(asked_twice(|| json("{\"a\":1}")).await, 1);
+    assert_eq!(asked_twice(|| response("text/plain", vec![data("{\"a\":")])).await, 1);
+}
+
+#[tokio::test]
 async fn one_path_on_two_hosts_is_two_questions() {
     let model = Model::new(|| json("{}"));
     let service = CacheLayer::new(cache()).layer(model.clone());

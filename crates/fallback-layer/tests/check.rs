@@ -120,6 +120,44 @@ async fn a_check_that_is_under_way_is_dropped_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_that_panics_has_failed_and_the_next_one_is_made() {
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = count.clone();
+    let check = ActiveCheck::new(move || {
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        // At once, then on its way.
+        assert!(number != 0, "the first check panics");
+        async move {
+            tokio::task::yield_now().await;
+            assert!(number != 1, "the second check panics");
+            Ok::<_, BoxError>(())
+        }
+    });
+    let check = check.jitter(0.0).fall(2).start().unwrap();
+    minutes(0).await;
+    assert_eq!(check.condition(), Condition::Degraded);
+    minutes(1).await;
+    assert_eq!(check.condition(), Condition::Poor);
+    minutes(1).await;
+    assert_eq!((check.condition(), count.load(Ordering::Relaxed)), (Condition::Good, 3));
+}
+
+#[test]
+fn where_the_runtime_has_ended_nobody_knows_any_more() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let check = runtime.block_on(async {
+        let bad = ActiveCheck::new(|| async { Err::<(), BoxError>("down".into()) });
+        let check = bad.jitter(0.0).fall(1).start().unwrap();
+        minutes(0).await;
+        assert_eq!(check.condition(), Condition::Poor);
+        check
+    });
+    drop(runtime);
+    assert_eq!((check.condition(), check.recovers_in()), (Condition::Good, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_that_hangs_has_failed_after_its_timeout() {
     let hang = ActiveCheck::new(std::future::pending::<Result<(), BoxError>>).jitter(0.0).fall(1);
     let check = hang.timeout(Duration::from_secs(3)).start().unwrap();

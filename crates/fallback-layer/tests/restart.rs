@@ -163,6 +163,23 @@ async fn after_the_first_content_the_next_route_follows_behind_an_event_and_neve
 }
 
 #[tokio::test]
+async fn a_stream_that_fails_after_its_own_last_event_is_whole_and_does_not_restart() {
+    let eu = Provider::breaking(&["data: 42\n\n", "data: [DONE]\r\n\r", "\n"]);
+    let us = Provider::good(&["data: 42\n\n", "data: [DONE]\n\n"]);
+    let (text, end) = read(RestartLayer::new(), &[&eu, &us]).await;
+    assert_eq!((text.as_str(), end), ("data: 42\n\ndata: [DONE]\r\n\r\n", Some(Class::Transient)));
+    assert_eq!(us.asked(), 0);
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_in_the_middle_would_hide_the_first_event_and_is_taken_away() {
+    let eu = Provider::breaking(&["\u{feff}data: The an\n\n"]);
+    let us = Provider::good(&["\u{feff}data: 42\n", "\ndata: \u{feff}\n\n"]);
+    let (text, end) = read(RestartLayer::new(), &[&eu, &us]).await;
+    assert_eq!((text, end), (format!("\u{feff}data: The an\n\n{EVENT}data: 42\n\ndata: \u{feff}\n\n"), None));
+}
+
+#[tokio::test]
 async fn each_route_is_asked_once_and_then_the_failure_is_told() {
     let eu = Provider::breaking(&["data: a\n\n"]);
     let us = Provider::breaking(&["data: b\n\n"]);

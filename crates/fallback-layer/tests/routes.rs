@@ -3,12 +3,22 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use failsoft_core::{
-    BoxError, Call, Class, Cloned, Condition, Denier, ErrorsOnly, Mark, Once, SoftKind, Verdict, classify_fn,
+    BoxError, Call, Class, Cloned, Condition, Denier, ErrorsOnly, Mark, Once, SoftKind, StandIn, Verdict,
+    classify_fn,
 };
-use fallback_layer::{Builder, FallbackLayer, Return, Route, Row, To, WhenAllPoor};
+use fallback_layer::{
+    Affinity, BoxRoute, Builder, FallbackLayer, Order, Return, Route, Row, To, WhenAllPoor,
+    last_good::NoLastGood,
+};
 use support::{Does, Fit, Target, fault, traced};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -237,6 +247,43 @@ async fn a_request_that_cannot_be_sent_twice_is_sent_once() {
     assert_eq!((trail.as_str(), target.calls()), ("first transient (not_repeatable)", 0));
 }
 
+/// Counts its clones.
+#[derive(Debug)]
+struct Head(Arc<AtomicU32>);
+
+impl Clone for Head {
+    fn clone(&self) -> Self {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Self(self.0.clone())
+    }
+}
+
+// P29
+#[tokio::test]
+async fn while_the_first_route_works_the_request_is_cloned_at_most_once_whatever_is_set_up() {
+    async fn clones<A: Affinity<Head>>(
+        layer: Builder<BoxRoute<Head, u8>, ErrorsOnly, Cloned, NoLastGood, A>,
+    ) -> u32 {
+        let first = service_fn(|_: Head| async {
+            tokio::task::yield_now().await;
+            Ok::<_, BoxError>(1_u8)
+        });
+        let count = Arc::new(AtomicU32::new(0));
+        layer.build().unwrap().layer(first).oneshot(Head(count.clone())).await.unwrap();
+        count.load(Ordering::Relaxed)
+    }
+    let other = || Route::boxed("b", service_fn(|_: Head| async { Ok::<_, BoxError>(2) }));
+    let layer = || FallbackLayer::builder().classify(ErrorsOnly).replay(Cloned).route(other());
+    assert_eq!(clones(layer()).await, 1);
+    assert_eq!(clones(layer().max_routes(1)).await, 0, "nobody else can have it");
+    assert_eq!(clones(layer().order(Order::LeastLatency).promote_last_good(true)).await, 1);
+    assert_eq!(clones(layer().slow_start(Duration::from_secs(9))).await, 1);
+    assert_eq!(clones(layer().sticky(|_: &Head| Some(1)).estimate(|_: &Head| Some(9))).await, 1);
+    assert_eq!(clones(layer().when_all_poor(WhenAllPoor::Wait).health(Fit::poor(0))).await, 1);
+    let tier = Route::boxed("t", service_fn(|_: Head| async { Ok::<_, BoxError>(3) }));
+    assert_eq!(clones(layer().route(tier.last_tier(StandIn::Computed))).await, 1);
+}
+
 // P29
 #[tokio::test]
 async fn the_request_is_cloned_once_while_the_first_route_works_and_moved_to_the_last() {
@@ -317,6 +364,22 @@ async fn when_all_are_poor_failing_fast_asks_none_and_advises_the_earliest_recov
     assert_eq!(fault.to_response().status(), 503);
     assert_eq!(fault.to_response().headers()["retry-after"], "10");
     assert_eq!(calls(&targets), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn the_earliest_recovery_is_told_in_whole_seconds_rounded_up() {
+    for (recovers, told) in [(9_001, "10"), (9_000, "9"), (1, "1"), (0, "0")] {
+        let layer = builder().when_all_poor(WhenAllPoor::FailFast).health(Fit::poor(99)).route(
+            Route::new("b", Target::new("b", Does::Answer))
+                .health(Fit::poor_for(Duration::from_millis(recovers))),
+        );
+        let err = ask(layer, &Target::new("a", Does::Answer)).await.unwrap_err();
+        let response = fault(&err).to_response();
+        assert_eq!(
+            (response.status().as_u16(), response.headers()["retry-after"].to_str().unwrap()),
+            (503, told)
+        );
+    }
 }
 
 #[tokio::test]

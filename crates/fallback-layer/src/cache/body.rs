@@ -16,10 +16,9 @@ use tokio::time::Instant;
 
 use super::{
     core::{Core, Lead, NotKept, Place},
-    form::ends_as_a_stream,
     similar::Asked,
 };
-use crate::answer::{is_good, is_type, is_whole};
+use crate::answer::{ends_as_a_stream, is_broken_json, is_good, is_type, is_whole};
 
 pin_project! {
     /// The body of a response that passed a cache: as it comes, and recorded where it is to be kept; or one that is given
@@ -170,7 +169,8 @@ impl Record {
             return self.give_up(NotKept::Trailers);
         }
         let bytes = std::mem::take(&mut self.bytes);
-        if !is_whole(&self.parts.headers, bytes.len()) {
+        let Parts { headers, extensions, .. } = &self.parts;
+        if !is_whole(headers, bytes.len()) || is_broken_json(headers, extensions, &bytes) {
             self.core.meters.not_kept(NotKept::Cut);
             return self.fail();
         }
@@ -233,7 +233,9 @@ pub(super) fn keep_whole(
     let (bytes, trailers) = whole;
     let not_kept = if trailers {
         NotKept::Trailers
-    } else if !is_whole(&parts.headers, bytes.len()) {
+    } else if !is_whole(&parts.headers, bytes.len())
+        || is_broken_json(&parts.headers, &parts.extensions, bytes)
+    {
         NotKept::Cut
     } else if !is_good(&parts.extensions, core.judged) {
         NotKept::Bad

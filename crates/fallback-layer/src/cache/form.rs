@@ -5,6 +5,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::key::Want;
+#[cfg(test)]
+use crate::answer::ends_as_a_stream;
 use crate::answer::{Answer, is_type};
 
 const EVENTS: &str = "text/event-stream";
@@ -25,22 +27,6 @@ pub(super) fn convert(answer: &Answer, want: Want) -> Option<(&'static str, Byte
         Want::Whole => Some((JSON, serde_json::to_vec(&whole).ok()?.into())),
         Want::Stream { usage } => Some((EVENTS, to_events(&whole, usage)?.into())),
     }
-}
-
-/// Whether the last event is the one after which nothing comes: `[DONE]`, `message_stop`, `response.completed`.
-pub(super) fn ends_as_a_stream(bytes: &[u8]) -> bool {
-    let mut lines = bytes.trim_ascii_end().rsplit(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    // Only an empty line ends an event.
-    if !(bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n") || bytes.ends_with(b"\r\r")) {
-        return false;
-    }
-    let Some(last) = lines.next() else { return false };
-    let Some(data) = last.strip_prefix(b"data:") else { return false };
-    if data.trim_ascii() == b"[DONE]" {
-        return true;
-    }
-    let event = lines.next().and_then(|line| line.strip_prefix(b"event:")).map(<[u8]>::trim_ascii);
-    matches!(event, Some(b"message_stop" | b"response.completed"))
 }
 
 /// The chunks: for each choice its message in one piece and its end; then the usage, where it is asked for.

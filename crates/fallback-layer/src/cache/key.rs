@@ -9,7 +9,8 @@ use std::{
 
 use http::{HeaderMap, Method, header};
 
-use super::{CacheRequest, json::Node};
+use super::CacheRequest;
+use crate::json::Node;
 
 /// Who a request is made for: answers never cross scopes.
 #[diagnostic::on_unimplemented(

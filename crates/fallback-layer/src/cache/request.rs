@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use http::{HeaderMap, Method};
+
+pub use crate::in_memory::InMemory;
 
 /// A request that a cache can look at: method, address, headers and the whole body.
 #[diagnostic::on_unimplemented(
@@ -45,12 +46,6 @@ impl<'a> Address<'a> {
     }
 }
 
-/// A body that lies in memory.
-pub trait InMemory {
-    /// The whole body; `None` where it does not lie in memory after all.
-    fn whole(&self) -> Option<Cow<'_, [u8]>>;
-}
-
 impl<B: InMemory> CacheRequest for http::Request<B> {
     fn method(&self) -> &Method {
         self.method()
@@ -88,42 +83,5 @@ impl CacheRequest for reqwest::Request {
 
     fn body(&self) -> Option<Cow<'_, [u8]>> {
         self.body().map_or(Some(Cow::Borrowed(&[])), InMemory::whole)
-    }
-}
-
-#[cfg(feature = "reqwest-013")]
-impl InMemory for reqwest::Body {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        self.as_bytes().map(Cow::Borrowed)
-    }
-}
-
-impl InMemory for Bytes {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(self))
-    }
-}
-
-impl InMemory for String {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(self.as_bytes()))
-    }
-}
-
-impl InMemory for &'static str {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(self.as_bytes()))
-    }
-}
-
-impl InMemory for Vec<u8> {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(self))
-    }
-}
-
-impl InMemory for () {
-    fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(&[]))
     }
 }

@@ -5,7 +5,7 @@ use failsoft_core::{BoxError, Class, Classify, Denier, Fault, Step, Verdict};
 use super::stage::Outcome;
 use crate::{
     LAYER,
-    adapt::NotAsked,
+    adapt::{NotAsked, NotReady},
     cascade::{Cascade, Failed, How, Lane},
     events,
     layer::Shared,
@@ -42,7 +42,7 @@ where
     C: Classify<Res>,
 {
     let plan = &shared.plan;
-    let failed = match outcome {
+    let failed = match told_apart(outcome) {
         Outcome::Response(response) => match failure(shared, &response) {
             Some(verdict) => bad(response, verdict, shared),
             None => return Judged::Good(response),
@@ -83,6 +83,17 @@ where
     };
     let to = plan.table.next(failed.row);
     Judged::Failed(failed, to)
+}
+
+/// One that became ready within the call, and failed to, was not sent anything.
+fn told_apart<Res>(outcome: Outcome<Res>) -> Outcome<Res> {
+    match outcome {
+        Outcome::Error(error) => match error.downcast::<NotReady>() {
+            Ok(not_ready) => Outcome::Unready(not_ready.0),
+            Err(error) => Outcome::Error(error),
+        },
+        outcome => outcome,
+    }
 }
 
 fn bad<Res, R, C: Classify<Res>, P, K, O>(

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{ENTRIES, Keep, Kept, Key, Replayed, TTL_SECS};
 use crate::{
-    answer::{Answer, is_good, is_of_a_route, is_stream, is_whole},
+    answer::{Answer, is_broken_json, is_good, is_of_a_route, is_stream, is_whole},
     store::Store,
 };
 
@@ -147,7 +147,9 @@ impl<Res: Hold<Body: Unpin>> Future for KeepWhole<Res> {
         let Some((parts, key)) = this.rest.take() else { return Poll::Pending };
         Poll::Ready(match whole {
             Whole::Complete { bytes, trailers } => {
-                let whole = trailers.is_none() && is_whole(&parts.headers, bytes.len());
+                let whole = trailers.is_none()
+                    && is_whole(&parts.headers, bytes.len())
+                    && !is_broken_json(&parts.headers, &parts.extensions, &bytes);
                 if whole && is_good(&parts.extensions, false) && is_of_a_route(&parts.extensions) {
                     this.store.insert(key, Arc::new(Answer::new(&parts, &bytes)), 0, Instant::now());
                 }

@@ -15,7 +15,9 @@ use tower_service::Service;
 
 use super::{EVENT, events::Events, restarts};
 use crate::{
-    LAYER, events,
+    LAYER,
+    answer::ends_with_the_last_event,
+    events,
     table::{Row, Table, To},
 };
 
@@ -46,6 +48,8 @@ struct Restarts<S: Service<Req>, Req, P: Replay<Req>> {
     source: Source<S, Req, P>,
     events: Events,
     asking: Option<BoxAsking<S, S::Future, Req>>,
+    /// The stream has come to its protocol's own end.
+    is_over: bool,
     /// Why the stream before has failed, until another one is there.
     error: Option<BoxError>,
     verdict: Verdict,
@@ -83,6 +87,7 @@ where
                 source,
                 events: Events::new(),
                 asking: None,
+                is_over: false,
                 error: None,
                 verdict: Verdict::SUCCESS,
                 first: None,
@@ -134,6 +139,7 @@ where
                     Ok(bytes) => {
                         let whole = restarts.events.feed(&bytes);
                         if !whole.is_empty() {
+                            restarts.is_over |= ends_with_the_last_event(&whole);
                             return Poll::Ready(Some(Ok(Frame::data(whole))));
                         }
                     }
@@ -198,7 +204,8 @@ where
         self.verdict = verdict_of_body_error(&*error);
         self.error = Some(error);
         let helps = Table::default().next(Row::of(self.verdict.class())) != To::Nowhere;
-        if !helps || self.events.is_torn || !self.source.can_restart() {
+        // Who has read the whole answer needs no other one.
+        if !helps || self.is_over || self.events.is_torn || !self.source.can_restart() {
             return self.hand_on_rest();
         }
         let Source { service, kept, replay, left, scope } = &mut self.source;
@@ -236,7 +243,7 @@ where
         events::restarted(route.as_deref(), self.verdict);
         self.error = None;
         // A part of an event is not handed on: the client would take it for a whole one.
-        self.events = Events::new();
+        self.events = Events::of_another();
         self.first = Some(event(self.verdict, route.as_deref()));
         Poll::Ready(Some(body))
     }

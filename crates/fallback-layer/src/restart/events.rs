@@ -18,16 +18,33 @@ pub(super) struct Events {
     after_event: bool,
     /// An event was too long.
     pub(super) is_torn: bool,
+    /// Nothing was handed on yet of a stream that follows another one: in its middle a byte order mark is none.
+    begins: bool,
 }
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Events {
     pub(super) fn new() -> Self {
         let part = BytesMut::new();
-        Self { part, line_is_empty: true, after_cr: false, after_event: true, is_torn: false }
+        Self { part, line_is_empty: true, after_cr: false, after_event: true, is_torn: false, begins: false }
+    }
+
+    /// Of a stream that follows another one.
+    pub(super) fn of_another() -> Self {
+        Self { begins: true, ..Self::new() }
     }
 
     /// The events that are whole with these bytes.
     pub(super) fn feed(&mut self, bytes: &Bytes) -> Bytes {
+        let whole = self.whole(bytes);
+        if whole.is_empty() || !std::mem::take(&mut self.begins) || !whole.starts_with(BYTE_ORDER_MARK) {
+            return whole;
+        }
+        whole.slice(BYTE_ORDER_MARK.len()..)
+    }
+
+    fn whole(&mut self, bytes: &Bytes) -> Bytes {
         if self.is_torn {
             return bytes.clone();
         }

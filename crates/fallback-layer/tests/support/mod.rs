@@ -27,6 +27,7 @@ pub enum Does {
     AnswerAfter(Duration),
     NeverReady,
     FailReady,
+    FailReadyOf(Class),
 }
 
 /// A service that does what it is told and panics when it is called unready or twice. It answers with its name.
@@ -81,6 +82,7 @@ impl<Req> Service<Req> for Target {
         match *self.does.lock().unwrap() {
             Does::NeverReady => Poll::Pending,
             Does::FailReady => Poll::Ready(Err("readiness failed".into())),
+            Does::FailReadyOf(class) => Poll::Ready(Err(Fault::new(class, "test").into())),
             _ => {
                 self.ready = true;
                 Poll::Ready(Ok(()))
@@ -107,7 +109,7 @@ impl<Req> Service<Req> for Target {
                     tokio::time::sleep(after).await;
                     Ok(name)
                 }
-                Does::Answer | Does::NeverReady | Does::FailReady => Ok(name),
+                Does::Answer | Does::NeverReady | Does::FailReady | Does::FailReadyOf(_) => Ok(name),
             }
         })
     }
@@ -124,6 +126,10 @@ impl Fit {
 
     pub fn poor(recovers_in: u64) -> Self {
         Self::new(Condition::Poor, Some(recovers_in))
+    }
+
+    pub fn poor_for(recovers_in: Duration) -> Self {
+        Self(Arc::new(Mutex::new((Condition::Poor, Some(recovers_in)))))
     }
 
     pub fn now(&self, condition: Condition) {

@@ -3,9 +3,11 @@
 
 use std::borrow::Cow;
 
+use super::Reader;
+
 /// A JSON text taken apart.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node<'a> {
+pub(crate) enum Node<'a> {
     /// A number, `true`, `false` or `null`.
     Bare(&'a str),
     Text(Cow<'a, str>),
@@ -19,42 +21,42 @@ const MAX_DEPTH: usize = 64;
 
 impl<'a> Node<'a> {
     /// `None` where the text is no JSON, is too deep, or names a field twice: readers differ on which of the two counts.
-    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let mut reader = Reader { text, at: 0 };
+        let mut reader = Reader::new(text);
         let node = reader.node(0)?;
         reader.space();
-        (reader.at == text.len()).then_some(node)
+        reader.is_over().then_some(node)
     }
 
     /// A field of an object.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         let Self::Fields(fields) = self else { return None };
         let place = fields.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
         fields.get(place).map(|(_, node)| node)
     }
 
-    pub(super) fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn as_list(&self) -> Option<&[Self]> {
+    pub(crate) fn as_list(&self) -> Option<&[Self]> {
         match self {
             Self::List(nodes) => Some(nodes),
             _ => None,
         }
     }
 
-    pub(super) fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         matches!(self, Self::Bare("true"))
     }
 
     /// Shows the canonical form, piece by piece; each piece says how long it is, so that no two texts look the same.
     /// `hole` stands for a text that is left out, and `fields` of the outermost object are left out where it says so.
-    pub(super) fn show(&self, hole: Option<&Self>, skip: &dyn Fn(&str) -> bool, to: &mut impl FnMut(&[u8])) {
+    pub(crate) fn show(&self, hole: Option<&Self>, skip: &dyn Fn(&str) -> bool, to: &mut impl FnMut(&[u8])) {
         if hole.is_some_and(|hole| std::ptr::eq(hole, self)) {
             return to(b"h");
         }
@@ -83,26 +85,7 @@ impl<'a> Node<'a> {
     }
 }
 
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-}
-
 impl<'a> Reader<'a> {
-    fn rest(&self) -> &'a [u8] {
-        self.text.as_bytes().get(self.at..).unwrap_or_default()
-    }
-
-    fn space(&mut self) {
-        self.at += self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.rest().first() == Some(&byte);
-        self.at += usize::from(is_next);
-        is_next
-    }
-
     fn node(&mut self, depth: usize) -> Option<Node<'a>> {
         if depth > MAX_DEPTH {
             return None;
@@ -112,13 +95,13 @@ impl<'a> Reader<'a> {
             b'"' => self.string().map(Node::Text),
             b'[' => self.list(depth),
             b'{' => self.fields(depth),
-            _ => self.bare(),
+            _ => self.bare().map(Node::Bare),
         }
     }
 
     fn list(&mut self, depth: usize) -> Option<Node<'a>> {
         let mut nodes = Vec::new();
-        self.at += 1;
+        self.take(b'[');
         self.space();
         if self.take(b']') {
             return Some(Node::List(nodes));
@@ -135,7 +118,7 @@ impl<'a> Reader<'a> {
 
     fn fields(&mut self, depth: usize) -> Option<Node<'a>> {
         let mut fields = Vec::new();
-        self.at += 1;
+        self.take(b'{');
         self.space();
         if self.take(b'}') {
             return Some(Node::Fields(fields));
@@ -157,87 +140,6 @@ impl<'a> Reader<'a> {
         let twice = fields.windows(2).any(|pair| pair[0].0 == pair[1].0);
         (!twice).then_some(Node::Fields(fields))
     }
-
-    fn bare(&mut self) -> Option<Node<'a>> {
-        let length = self
-            .rest()
-            .iter()
-            .take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
-            .count();
-        let text = self.text.get(self.at..self.at + length)?;
-        self.at += length;
-        (matches!(text, "true" | "false" | "null") || is_number(text)).then_some(Node::Bare(text))
-    }
-
-    /// At a quote.
-    fn string(&mut self) -> Option<Cow<'a, str>> {
-        self.at += 1;
-        let plain = self.plain()?;
-        if self.take(b'"') {
-            return Some(Cow::Borrowed(plain));
-        }
-        let mut text = plain.to_owned();
-        while !self.take(b'"') {
-            // `plain` stops at a quote and at a backslash.
-            self.at += 1;
-            text.push(self.escape()?);
-            text.push_str(self.plain()?);
-        }
-        Some(Cow::Owned(text))
-    }
-
-    /// Up to the next quote or backslash; `None` where there is none, or a control character before it.
-    fn plain(&mut self) -> Option<&'a str> {
-        let length = self.rest().iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
-        let text = self.text.get(self.at..self.at + length)?;
-        self.at += length;
-        (!self.rest().first().is_some_and(u8::is_ascii_control)).then_some(text)
-    }
-
-    /// After the backslash.
-    fn escape(&mut self) -> Option<char> {
-        let byte = *self.rest().first()?;
-        self.at += 1;
-        Some(match byte {
-            b'"' | b'\\' | b'/' => char::from(byte),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                let first = self.unit()?;
-                if !(0xd800..0xdc00).contains(&first) {
-                    // A lone half of a pair is no character.
-                    return char::from_u32(first);
-                }
-                (self.take(b'\\') && self.take(b'u')).then_some(())?;
-                let second = self.unit()?.checked_sub(0xdc00).filter(|second| *second < 0x400)?;
-                return char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + second);
-            }
-            _ => return None,
-        })
-    }
-
-    fn unit(&mut self) -> Option<u32> {
-        let digits = self.text.get(self.at..self.at + 4)?;
-        let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        self.at += 4;
-        hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
-    }
-}
-
-fn is_number(text: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let text = text.strip_prefix('-').unwrap_or(text);
-    let (base, exponent) =
-        text.split_once(['e', 'E']).map_or((text, None), |(base, exponent)| (base, Some(exponent)));
-    let (whole, fraction) =
-        base.split_once('.').map_or((base, None), |(whole, fraction)| (whole, Some(fraction)));
-    digits(whole)
-        && (whole == "0" || !whole.starts_with('0'))
-        && fraction.is_none_or(digits)
-        && exponent.is_none_or(|exponent| digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,241 @@
+//! The body of an answer that is edited while it comes.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Bytes, BytesMut};
+use failsoft_core::{BoxError, Held};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::Edit;
+use crate::json::Raw;
+
+pin_project! {
+    /// The body of an answer that passed an editor of [answers](super::response): whole, or edited line by line as it comes.
+    pub struct ChatBody<B> {
+        #[pin]
+        body: Held<B>,
+        lines: Option<Lines>,
+        // What comes after the part of a line that was there when the body ended.
+        end: Option<Result<Frame<Bytes>, BoxError>>,
+    }
+}
+
+impl<B> ChatBody<B> {
+    pub(super) const fn plain(body: Held<B>) -> Self {
+        Self { body, lines: None, end: None }
+    }
+
+    pub(super) const fn lines(body: B, lines: Lines) -> Self {
+        Self { body: Held::unread(body), lines: Some(lines), end: None }
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut this = self.project();
+        loop {
+            if let Some(end) = this.end.take() {
+                return Poll::Ready(Some(end));
+            }
+            let frame = ready!(this.body.as_mut().poll_frame(cx));
+            let Some(lines) = this.lines else { return Poll::Ready(frame) };
+            let (whole, end) = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => match lines.feed(&bytes) {
+                        Ok(whole) => (whole, None),
+                        Err(error) => (Bytes::new(), Some(Err(error))),
+                    },
+                    Err(trailers) => (lines.rest(), Some(Ok(trailers))),
+                },
+                // What breaks off is as it came, to the last byte.
+                Some(Err(error)) => (lines.rest(), Some(Err(error))),
+                None => {
+                    let rest = lines.rest();
+                    *this.lines = None;
+                    if rest.is_empty() {
+                        return Poll::Ready(None);
+                    }
+                    (rest, None)
+                }
+            };
+            if matches!(end, Some(Err(_))) {
+                // Nothing more comes, and the connection is closed.
+                *this.lines = None;
+                this.body.set(Held::whole(Bytes::new(), None));
+            }
+            *this.end = end;
+            if !whole.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(whole))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_none() && self.lines.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.lines.is_some() { SizeHint::default() } else { self.body.size_hint() }
+    }
+}
+
+impl<B> fmt::Debug for ChatBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatBody")
+            .field("body", &self.body)
+            .field("edited", &self.lines.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A longer line passes as it comes.
+const MAX_LINE: usize = 256 * 1024;
+
+/// Edits the JSON of each line, once the line is whole.
+pub(super) struct Lines {
+    edit: Arc<dyn Edit>,
+    /// What stands before the JSON of a line.
+    prefix: &'static [u8],
+    /// What came of a line that is not whole yet.
+    part: BytesMut,
+    /// The line is too long, and passes.
+    passes: bool,
+}
+
+impl Lines {
+    /// Of server-sent events. An event whose data is spread over several lines passes as it is.
+    pub(super) fn of_events(edit: Arc<dyn Edit>) -> Self {
+        Self { edit, prefix: b"data:", part: BytesMut::new(), passes: false }
+    }
+
+    /// Of lines that are JSON.
+    pub(super) fn of_json(edit: Arc<dyn Edit>) -> Self {
+        Self { edit, prefix: b"", part: BytesMut::new(), passes: false }
+    }
+
+    /// What is there of a line that will not become whole.
+    fn rest(&mut self) -> Bytes {
+        self.part.split().freeze()
+    }
+}
+
+impl Lines {
+    /// The lines that are whole with these bytes, edited. Any end of a line ends one, so that it does not matter how they are cut.
+    fn feed(&mut self, bytes: &[u8]) -> Result<Bytes, BoxError> {
+        let mut out = BytesMut::new();
+        for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let ends = piece.ends_with(b"\n") || piece.ends_with(b"\r");
+            if self.passes {
+                out.extend_from_slice(piece);
+                self.passes = !ends;
+                continue;
+            }
+            self.part.extend_from_slice(piece);
+            if self.part.len() > MAX_LINE {
+                self.passes = !ends;
+                out.extend_from_slice(&self.part.split());
+            } else if ends {
+                let line = self.part.split();
+                match self.line(&line)? {
+                    Some(edited) => out.extend_from_slice(&edited),
+                    None => out.extend_from_slice(&line),
+                }
+            }
+        }
+        Ok(out.freeze())
+    }
+
+    /// The changed line; `None` where it stays.
+    fn line(&self, line: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+        let Some(json) = line.strip_prefix(self.prefix) else { return Ok(None) };
+        let Some(changed) = change(json, &*self.edit)? else { return Ok(None) };
+        let space = json.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let end = json.len() - json.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
+        // One line stays one, whatever the edit has made of it.
+        let changed =
+            changed.trim().bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte });
+        let (before, after) = (json.get(..space).unwrap_or_default(), json.get(end..).unwrap_or_default());
+        Ok(Some(
+            self.prefix.iter().chain(before).copied().chain(changed).chain(after.iter().copied()).collect(),
+        ))
+    }
+}
+
+/// What an edit makes of a text that should be a JSON object; nothing of one that is none.
+pub(super) fn change(json: &[u8], edit: &dyn Edit) -> Result<Option<String>, BoxError> {
+    match std::str::from_utf8(json) {
+        Ok(text) if Raw::parse(text).is_some_and(Raw::is_object) => edit.edit(text),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::Index};
+
+    use super::*;
+    use crate::adapt::chat::answered_model;
+
+    fn edited(text: &[u8], cuts: &[usize]) -> Vec<u8> {
+        let mut lines = Lines::of_events(Arc::new(answered_model("m")));
+        let mut out = Vec::new();
+        for cut in cuts.windows(2) {
+            out.extend_from_slice(&lines.feed(&text[cut[0]..cut[1]]).unwrap());
+        }
+        out.extend_from_slice(&lines.rest());
+        out
+    }
+
+    #[test]
+    fn each_line_that_is_json_is_edited_and_all_else_stays() {
+        let text = "event: a\r\ndata: {\"model\": \"x\", \"n\": 1.0}\r\n\r\ndata:{\"model\":\"y\"}\n\n: {\"model\":\"z\"}\n\ndata: [DONE]\n\ndata: {\"model\":\"cut";
+        let wanted = text.replace("\"x\"", "\"m\"").replace("\"y\"", "\"m\"");
+        assert_eq!(String::from_utf8(edited(text.as_bytes(), &[0, text.len()])).unwrap(), wanted);
+        let long = format!(
+            "data: {{\"model\":\"x\",\"t\":\"{}\"}}\n\ndata: {{\"model\":\"x\"}}\n\n",
+            "t".repeat(MAX_LINE)
+        );
+        let out = edited(long.as_bytes(), &[0, 300_000.min(long.len() - 40), long.len()]);
+        assert!(out == edited(long.as_bytes(), &[0, long.len()]));
+        assert!(
+            out.ends_with(b"tt\"}\n\ndata: {\"model\":\"m\"}\n\n")
+                && out.starts_with(b"data: {\"model\":\"x\"")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut_the_same_comes_out_and_other_bytes_stay(
+            events in vec(prop_oneof![
+                Just(&b"data: {\"model\":\"x\"}\n\n"[..]),
+                Just(&b"data:{\"model\":\"y\"}\r"[..]),
+                Just(&b"data: {\"model\":\r\n"[..]),
+                Just(&b": hi\n"[..]),
+                Just(&b"\xff\0data:"[..]),
+                Just(&b"data: [DONE]\r\n\r\n"[..]),
+            ], 0..12),
+            cuts in vec(any::<Index>(), 0..8),
+        ) {
+            let text = events.concat();
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let out = edited(&text, &cuts);
+            prop_assert_eq!(&out, &edited(&text, &[0, text.len()]));
+            let back = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\"x\"", "\"m\"").replace("\"y\"", "\"m\"");
+            prop_assert_eq!(back(&out), back(&text));
+        }
+    }
+}
