@@ -75,8 +75,7 @@
 //! `http` (default), `reqwest-013`, `chat`, `http-body-util-01`, and `metrics`, for what is counted see [`metrics`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The README is tested with the crate.
-#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+// The README is tested in `tests/stacks`: it has code of several layers.
 
 pub mod budget;
 mod builder;

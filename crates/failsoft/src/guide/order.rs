@@ -15,7 +15,7 @@
 //! | retry | breaker | each attempt counts, and an open circuit ends the retrying | three attempts are one outcome; the circuit learns a third of it, and late |
 //! | retry | validate | an answer that was wrong by chance is asked for again | only statuses and errors are retried |
 //! | reflect | retry | what a plain repeat does not cure is asked for in other words | each changed request is repeated as it is, one in another |
-//! | hedge | breaker | both attempts count, and an open circuit starts none | a hedge that was dropped is an outcome |
+//! | hedge | breaker | both attempts count, and an open circuit refuses the second, whose token goes back | two attempts are one outcome |
 //! | fallback | retry | a route is left once its retries are spent | each retry begins the cascade anew |
 //! | fallback | breaker, one for each route | routes whose circuit is open are asked last | one circuit opens for all routes, the healthy ones too |
 //! | cache | fallback | a hit costs nothing, and asks no route | each route has a cache of its own answers |
