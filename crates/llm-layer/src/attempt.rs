@@ -10,6 +10,10 @@ use crate::{Offered, Provider, error::ErrorBody, protocol::Config};
 /// The name of this crate in the faults that it originates.
 pub(crate) const LAYER: &str = "llm-layer";
 
+/// A token of the large vocabularies has about so many bytes in any script: Chinese has three a character, and not much more than a
+/// character a token.
+const BYTES_OF_A_TOKEN: u64 = 4;
+
 /// One attempt.
 pub(crate) struct Attempt {
     pub(crate) config: Arc<Config>,
@@ -28,6 +32,17 @@ impl Attempt {
     pub(crate) fn used(&mut self, usage: &Usage) {
         if let Some(slot) = &mut self.slot {
             slot.set(usage);
+        }
+    }
+
+    /// Says what was written of an answer that was cut, or that nobody waited for, by its bytes: providers tell what they bill at the end,
+    /// or a first token at the beginning.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        let said = self.insight.usage();
+        let written = bytes.div_ceil(BYTES_OF_A_TOKEN);
+        if written > said.total_output() {
+            let output = Some(written - said.reasoning.unwrap_or(0));
+            self.used(&Usage { output, ..Usage::default() });
         }
     }
 

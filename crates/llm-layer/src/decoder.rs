@@ -12,6 +12,8 @@ use crate::{attempt::Attempt, events::Events, framing::Framing};
 /// [`LlmReader`](crate::LlmReader).
 pub struct LlmDecoder {
     way: Way,
+    /// The answer came to its end, whatever is thought of it.
+    is_complete: bool,
     attempt: Attempt,
 }
 
@@ -25,13 +27,13 @@ enum Way {
 impl LlmDecoder {
     /// Reads a body as a whole.
     pub(crate) fn whole(attempt: Attempt) -> Self {
-        Self { way: Way::Whole(Whole::new(true)), attempt }
+        Self { way: Way::Whole(Whole::new(true)), is_complete: false, attempt }
     }
 
     /// Reads events.
     pub(crate) fn events(framing: Framing, attempt: Attempt) -> Self {
         let events = Events::new(framing, attempt.provider, attempt.config.max_body);
-        Self { way: Way::Events(events), attempt }
+        Self { way: Way::Events(events), is_complete: false, attempt }
     }
 
     /// Some servers announce events, and then answer with a JSON object or a page: that shows at the first byte after
@@ -55,7 +57,11 @@ impl Decoder for LlmDecoder {
         self.begin(bytes);
         match &mut self.way {
             Way::Whole(whole) => whole.feed(bytes, self.attempt.config.max_body),
-            Way::Events(events) | Way::Begun(events) => events.feed(bytes, &mut self.attempt),
+            Way::Events(events) | Way::Begun(events) => {
+                let seen = events.feed(bytes, &mut self.attempt);
+                self.is_complete |= seen.end.is_some();
+                seen
+            }
         }
     }
 
@@ -63,17 +69,22 @@ impl Decoder for LlmDecoder {
         if let End::Error(error) = end {
             return self.attempt.cut(error);
         }
-        match &mut self.way {
+        let ended = match &mut self.way {
             Way::Whole(whole) => Ok(whole.judge(&mut self.attempt)),
             Way::Events(events) | Way::Begun(events) => events.end(&mut self.attempt),
-        }
+        };
+        self.is_complete |= ended.is_ok();
+        ended
     }
 }
 
 impl Drop for LlmDecoder {
-    /// Of an answer that did not come to its end, the text is known so far.
+    /// Of an answer that did not come to its end, the text is known so far, and what it cost at least.
     fn drop(&mut self) {
         if let Way::Begun(events) = &mut self.way {
+            if !self.is_complete {
+                self.attempt.wrote(events.output_bytes());
+            }
             if let Some(text) = events.text() {
                 self.attempt.insight.learn(|facts| facts.text = Some(text.into()));
             }

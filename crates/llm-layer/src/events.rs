@@ -241,6 +241,11 @@ impl Events {
     pub(crate) fn text(&mut self) -> Option<&str> {
         self.reader.answer.draft().text()
     }
+
+    /// How many bytes of text, reasoning and tool calls came so far.
+    pub(crate) fn output_bytes(&mut self) -> u64 {
+        self.reader.answer.draft().output_bytes()
+    }
 }
 
 impl Reader {

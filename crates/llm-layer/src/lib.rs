@@ -96,8 +96,9 @@
 //! | `[DONE]`, or a clean end after the finish reasons: some servers leave `[DONE]` out | the answer is judged as below: a failing verdict is on the response | the verdict comes with the last bytes, and the body ends cleanly: whatever is wrong is in plain sight |
 //!
 //! `[DONE]` is the end, whatever the socket does after it. Usage is read from any chunk, the last value counts, and is set
-//! in the current call's [`Slot`](failsoft_core::Slot) as it comes: a caller who hangs up is billed for what was seen. Where
-//! none was seen, [`Facts::output_bytes`](failsoft_core::Facts::output_bytes) is what an estimate can be made of.
+//! in the current call's [`Slot`](failsoft_core::Slot) as it comes: a caller who hangs up is billed for what was seen. Of an answer
+//! that did not come to its end, what came counts for a token of output for each 4 bytes, unless more was told; of one that came to its
+//! end without a word of usage, [`Facts::output_bytes`](failsoft_core::Facts::output_bytes) is what an estimate can be made of.
 //! Arguments are put together by index and parsed once, strictly, at the end.
 //!
 //! The limits of time are those of [`stream_layer`]; the one on [first content](LlmLayerBuilder::first_content) is off
