@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(feature = "cache")]
+use failsoft_core::DEGRADED_HEADER;
 use failsoft_core::{Degraded, Facts, Finish, Insight, Slow, StandIn, Trail};
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue,
@@ -18,6 +20,9 @@ pub(crate) struct Answer {
     extensions: Extensions,
     /// What was learnt of it, for checks outside this layer.
     facts: Option<Facts>,
+    /// Of one that stood in; and whether its header says so.
+    #[cfg(feature = "cache")]
+    mark: Option<(Degraded, bool)>,
     pub(crate) bytes: Bytes,
 }
 
@@ -61,10 +66,32 @@ impl Answer {
             (none.output, none.reasoning) = (zero, zero);
             // Nor does it say anything of how quick a target is now.
             (facts.output_bytes, facts.first_content, facts.slow) = (0, None, Slow::default());
+            facts.degraded = None;
             facts
         });
         // Copied: the bytes may be a small part of a large buffer.
-        Self { headers, extensions, facts, bytes: Bytes::copy_from_slice(bytes) }
+        Self {
+            headers,
+            extensions,
+            facts,
+            #[cfg(feature = "cache")]
+            mark: None,
+            bytes: Bytes::copy_from_slice(bytes),
+        }
+    }
+
+    /// With the mark that it has, if it stood in.
+    #[cfg(feature = "cache")]
+    pub(crate) fn marked(parts: &Parts, bytes: &[u8]) -> Self {
+        let mark = Degraded::of(&parts.extensions).cloned();
+        let mark = mark.map(|mark| (mark, parts.headers.contains_key(DEGRADED_HEADER)));
+        Self { mark, ..Self::new(parts, bytes) }
+    }
+
+    /// Whether it stood in.
+    #[cfg(feature = "cache")]
+    pub(crate) const fn stood_in(&self) -> bool {
+        self.mark.is_some()
     }
 
     /// Its head, as that of a new response.
@@ -78,6 +105,10 @@ impl Answer {
             let insight = Insight::new();
             insight.learn(|new| new.clone_from(facts));
             parts.extensions.insert(insight);
+        }
+        #[cfg(feature = "cache")]
+        if let Some((mark, in_header)) = &self.mark {
+            mark.clone().put(&mut parts.headers, &mut parts.extensions, *in_header);
         }
         parts
     }

@@ -52,7 +52,8 @@
 //! | of at most [`body_cap`](Builder::body_cap) bytes | in an encoding, with trailers |
 //! | without `no-store`, `private` (but [by option](Builder::keep_private)), or a cookie other than [those of the way](Builder::ignore_cookie) | that varies by a header that is not in the key |
 //!
-//! `no-cache` on an answer does not count: providers send it with every stream. A request's own `cache-control` does: `no-store`
+//! `no-cache` on an answer does not count, nor does `max-age`: providers send them with every stream, and how long an answer is good is the
+//! [time to live](Builder::ttl). A request's own `cache-control` does: `no-store`
 //! passes the cache by, `no-cache` asks anew, `max-age` takes nothing older; a call with the mark
 //! [`NoCache`](failsoft_core::Mark::NoCache) asks anew too. Never looked up are methods other than GET and POST,
 //! ranges, conditions, bodies that do not lie in memory, and bodies with `background` or a `conversation`.
@@ -67,7 +68,8 @@
 //!
 //! Of those that ask the same at once, one asks and the others follow: they get its answer when its end was seen. A leader that
 //! is cancelled is followed by one of them, one that fails by two, then four, and so on; an answer that may not be kept lets all ask
-//! for themselves. Followers wait without being polled; one that sees no life in the leader for
+//! for themselves, but for one that stood in (degraded): that is shared and not kept, so that in an outage they do not all ask
+//! what is left. Followers wait without being polled; one that sees no life in the leader for
 //! [`patience`](Builder::patience) takes over.
 //!
 //! # What is similar
@@ -192,7 +194,8 @@ impl Cache<NoScope> {
 
 impl<F> Builder<F> {
     /// Whose answer it is: the tenant's or user's id, from what proves who asks and not from what anybody can write. Answers
-    /// never cross scopes. A request without a scope, or with a blank one, passes by.
+    /// never cross scopes. A request without a scope, or with a blank one, passes by. Credentials are not looked at: put the layer
+    /// behind what checks them.
     pub fn scope<Req, T, G>(self, scope: G) -> Builder<ByScope<G>>
     where
         G: Fn(&Req) -> Option<T>,
@@ -201,7 +204,8 @@ impl<F> Builder<F> {
         self.with(ByScope(scope), Scoped::ByFunction)
     }
 
-    /// All callers may have each other's answers: they are one tenant, or nothing in the requests and answers is anybody's own.
+    /// All callers may have each other's answers: they are one tenant, or nothing in the requests and answers is anybody's own. Also one
+    /// without credentials, where others have some.
     pub fn shared_by_all(self) -> Builder<SharedByAll> {
         self.with(SharedByAll, Scoped::SharedByAll)
     }

@@ -13,10 +13,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use failsoft_core::{BoxError, Call, Degraded, Mark};
+use failsoft_core::{BoxError, Call, Degraded, EmbedWith, Mark, StandIn};
 use fallback_layer::{
-    FallbackLayer, NoRoute,
-    cache::{Cache, CacheLayer, CacheStatus, Scope},
+    FallbackLayer, NoRoute, Route,
+    cache::{Cache, CacheLayer, CacheStatus, Scope, Similar},
     last_good::{self, Key},
 };
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -210,4 +210,109 @@ async fn nor_does_it_stand_in_for_such_a_call() {
     }
     check!(cache());
     check!(last_good::http(|request: &Req| Some(Key::new("t", request.body().as_bytes()))));
+}
+
+fn down() -> Answer {
+    let mut answer = json("{}");
+    *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    answer
+}
+
+#[tokio::test]
+async fn in_an_outage_those_who_ask_the_same_at_once_share_what_stands_in_and_it_is_not_kept() {
+    let (first, second) = (Model::new(down), Model::new(|| json("{\"from\":2}")));
+    let layer = FallbackLayer::builder().route(Route::new("b", second.clone())).build().unwrap();
+    let cache = cache();
+    let service = CacheLayer::new(cache.clone()).layer(layer.layer(first.clone()));
+    let all = (0..50).map(|_| service.clone().oneshot(ask()));
+    let answers = futures_util::future::join_all(all.map(|call| async {
+        let (parts, body) = call.await.unwrap().into_parts();
+        // Until all have asked.
+        tokio::task::yield_now().await;
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "{\"from\":2}");
+        parts
+    }));
+    for parts in answers.await {
+        let mark = Degraded::of(&parts.extensions).unwrap();
+        assert_eq!((mark.stand_in, mark.route.as_deref()), (StandIn::Route, Some("b")));
+        assert_eq!(parts.headers["x-failsoft-degraded"], "route");
+    }
+    assert_eq!((first.calls(), second.calls()), (1, 1));
+    assert_eq!((cache.len(), cache.in_flight()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_stood_in_is_no_answer_in_front_also_where_one_cache_is_in_front_and_behind() {
+    let (broken, second) = (Model::new(down), then_down());
+    let cache = cache();
+    let layer = FallbackLayer::builder().route(Route::new("b", second.clone())).keep_last_good(cache.clone());
+    let service = CacheLayer::new(cache.clone()).layer(layer.build().unwrap().layer(broken.clone()));
+    let read = async || {
+        let (parts, body) = service.clone().oneshot(ask()).await.unwrap().into_parts();
+        body.collect().await.unwrap();
+        Degraded::of(&parts.extensions).map(|mark| mark.stand_in)
+    };
+    assert_eq!(read().await, Some(StandIn::Route));
+    // It is asked for again; and as nobody answers any more, what was kept stands in.
+    assert_eq!(read().await, Some(StandIn::LastGood));
+    assert_eq!((broken.calls(), second.calls()), (2, 2));
+}
+
+#[tokio::test]
+async fn an_embedder_that_gives_anything_finds_nothing_and_breaks_nothing() {
+    let vectors: Vec<Vec<f32>> = vec![
+        vec![1.0, 0.0, 0.0],
+        vec![f32::NAN; 3],
+        vec![0.0; 3],
+        vec![],
+        vec![f32::INFINITY, 1.0, 1.0],
+        vec![1.0, 0.0],
+        vec![1.0; 1 << 20],
+        vec![-1.0, 0.0, 0.0],
+        vec![f32::MIN_POSITIVE, f32::MIN_POSITIVE, 1.0],
+        vec![1.0, 1e-9, 0.0],
+    ];
+    let count = AtomicUsize::new(0);
+    let next = Arc::new(move || vectors[count.fetch_add(1, Ordering::Relaxed)].clone());
+    let embedder = tower::service_fn(move |_: String| {
+        let next = next.clone();
+        async move { Ok::<_, BoxError>(next()) }
+    });
+    let similar = Similar::new(EmbedWith::new(embedder)).bytes(64 * 1024);
+    let cache = Cache::builder().shared_by_all().keep_unjudged(true).similar(similar).build().unwrap();
+    let service = CacheLayer::new(cache).similar(true).layer(Model::new(|| json("{}")));
+    let mut found = Vec::new();
+    for word in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"{word}"}}]}}"#);
+        let request = Request::post("/v1/chat/completions").body(body).unwrap();
+        let (parts, body) = service.clone().oneshot(request).await.unwrap().into_parts();
+        body.collect().await.unwrap();
+        if let Some(mark) = Degraded::of(&parts.extensions) {
+            found.push((word, mark.similarity));
+        }
+    }
+    // Only the last one is near another.
+    assert_eq!(found, [("j", Some(1.0))]);
+}
+
+#[tokio::test]
+async fn an_embedder_that_panics_takes_its_own_call_along_and_no_other() {
+    let count = AtomicUsize::new(0);
+    let embedder =
+        Arc::new(move || assert!(count.fetch_add(1, Ordering::Relaxed) != 0, "the first one panics"));
+    let embedder = tower::service_fn(move |_: String| {
+        embedder();
+        std::future::ready(Ok::<_, BoxError>(vec![1.0_f32]))
+    });
+    let similar = Similar::new(EmbedWith::new(embedder));
+    let cache = Cache::builder().shared_by_all().keep_unjudged(true).similar(similar).build().unwrap();
+    let service = CacheLayer::new(cache.clone()).layer(Model::new(|| json("{}")));
+    let prompt = || {
+        let body = r#"{"messages":[{"role":"user","content":"a"}]}"#.to_owned();
+        service.clone().oneshot(Request::post("/v1/chat/completions").body(body).unwrap())
+    };
+    assert!(tokio::spawn(prompt()).await.unwrap_err().is_panic());
+    assert_eq!(cache.in_flight(), 0);
+    prompt().await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(cache.len(), 1);
 }

@@ -18,7 +18,7 @@ use super::{
     core::{Core, Lead, NotKept, Place},
     similar::Asked,
 };
-use crate::answer::{ends_as_a_stream, is_broken_json, is_good, is_type, is_whole};
+use crate::answer::{Answer, ends_as_a_stream, is_broken_json, is_good, is_type, is_whole};
 
 pin_project! {
     /// The body of a response that passed a cache: as it comes, and recorded where it is to be kept; or one that is given
@@ -135,6 +135,8 @@ pub(super) struct Record {
     asked: Option<Asked>,
     /// Those who wait for it follow it.
     lead: Option<Lead>,
+    /// It is theirs alone, and not kept.
+    only_shared: bool,
 }
 
 impl Record {
@@ -148,7 +150,15 @@ impl Record {
         let mut kept = http::Response::new(()).into_parts().0;
         kept.headers.clone_from(&parts.headers);
         kept.extensions.clone_from(&parts.extensions);
-        Self { core, place, parts: kept, bytes: BytesMut::new(), asked, lead }
+        Self { core, place, parts: kept, bytes: BytesMut::new(), asked, lead, only_shared: false }
+    }
+
+    /// One that is not to be kept: what stood in must not outlive what it stood in for. Those who wait have it all the same, so that
+    /// in an outage they do not all ask what is left.
+    pub(super) fn only_shared(core: Arc<Core>, place: Place, parts: &Parts, lead: Lead) -> Self {
+        let mut record = Self::new(core, place, parts, None, Some(lead));
+        record.only_shared = true;
+        record
     }
 
     /// `false` where it is too long to be kept.
@@ -182,6 +192,12 @@ impl Record {
                 return self.fail();
             }
             return self.give_up(NotKept::Unjudged);
+        }
+        if self.only_shared {
+            if let Some(lead) = self.lead.take() {
+                lead.done(Arc::new(Answer::marked(&self.parts, &bytes)));
+            }
+            return;
         }
         match (self.core.keep(&self.place, &self.parts, &bytes, self.asked.as_ref()), self.lead.take()) {
             (Some(answer), Some(lead)) => lead.done(answer),

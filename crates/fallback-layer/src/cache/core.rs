@@ -92,6 +92,15 @@ const HARMLESS: [&str; 4] = ["accept-encoding", "origin", "x-origin", "referer"]
 /// What an answer takes beside its bytes, about: its headers, its place in the maps.
 const OVERHEAD: usize = 2048;
 
+/// What an answer is given again before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Before the service is asked. What stood in for its answer is none.
+    Asking,
+    /// Before the caller is told that all have failed.
+    Failure,
+}
+
 /// An answer that is given again.
 pub(super) struct Again {
     pub(super) parts: Parts,
@@ -157,7 +166,7 @@ impl Core {
         bytes: &[u8],
         asked: Option<&Asked>,
     ) -> Option<Arc<Answer>> {
-        let answer = Arc::new(Answer::new(parts, bytes));
+        let answer = Arc::new(Answer::marked(parts, bytes));
         let size = OVERHEAD.saturating_add(bytes.len().saturating_mul(2));
         if !self.store.insert(*place, Arc::clone(&answer), size, Instant::now()) {
             self.meters.not_kept(NotKept::NoRoom);
@@ -171,18 +180,26 @@ impl Core {
     }
 
     /// The answer to the same request, in the form that is asked for.
-    pub(super) fn look_up(&self, key: &CacheKey) -> Option<Again> {
-        if key.control.no_cache { None } else { self.look_at(key.exact.0, key) }
+    pub(super) fn look_up(&self, key: &CacheKey, place: Before) -> Option<Again> {
+        if key.control.no_cache { None } else { self.look_at(key.exact.0, key, place) }
     }
 
     /// The answer to a similar request, and how similar that is.
-    pub(super) fn look_up_similar(&self, key: &CacheKey, asked: &Asked) -> Option<(Again, f32)> {
+    pub(super) fn look_up_similar(
+        &self,
+        key: &CacheKey,
+        asked: &Asked,
+        place: Before,
+    ) -> Option<(Again, f32)> {
         if key.control.no_cache {
             return None;
         }
         let found = self.similar.as_ref()?.find(asked);
         // Those whose answers have gone are few, and most of them the oldest.
-        found.into_iter().take(8).find_map(|(cosine, digest)| Some((self.look_at(digest, key)?, cosine)))
+        found
+            .into_iter()
+            .take(8)
+            .find_map(|(cosine, digest)| Some((self.look_at(digest, key, place)?, cosine)))
     }
 
     /// Begins to make the vector of what a request asks, where that is wanted.
@@ -190,11 +207,13 @@ impl Core {
         self.similar.as_ref()?.ask(key)
     }
 
-    fn look_at(&self, digest: Digest, key: &CacheKey) -> Option<Again> {
+    fn look_at(&self, digest: Digest, key: &CacheKey, place: Before) -> Option<Again> {
         let now = Instant::now();
         let want = key.exact.1;
         let young = |found: Option<(Arc<Answer>, Duration)>| {
-            found.filter(|(_, age)| key.control.max_age.is_none_or(|max| *age <= max))
+            found
+                .filter(|(answer, _)| place.takes(answer))
+                .filter(|(_, age)| key.control.max_age.is_none_or(|max| *age <= max))
         };
         if let Some((answer, age)) = young(self.store.get(&(digest, want), now)) {
             return Some(Again::of(&answer, age));
@@ -219,6 +238,12 @@ impl Core {
             headers.remove(header::ETAG);
             Some(again)
         })
+    }
+}
+
+impl Before {
+    pub(super) const fn takes(self, answer: &Answer) -> bool {
+        matches!(self, Self::Failure) || !answer.stood_in()
     }
 }
 

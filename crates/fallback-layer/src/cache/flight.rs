@@ -7,6 +7,7 @@
 //! | brought a good answer | all get it |
 //! | was cancelled | one of them takes over |
 //! | failed | two of them take over; if those fail, four: a target that is down is not asked by all at once, and they do not queue either |
+//! | brought an answer that stood in | all get it, and it is not kept |
 //! | brought an answer that cannot be shared | all ask for themselves |
 //! | shows no life for too long | one of them takes over |
 

@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use super::{
     Cache, CacheBody, CacheKey, CacheRequest, Scope,
     body::{Record, keep_whole},
-    core::{Again, Core, NotKept, Place},
+    core::{Again, Before, Core, NotKept, Place},
     meters::Look,
     similar::Asked,
 };
@@ -71,7 +71,7 @@ where
 
     fn replay(&self, key: CacheKey) -> Replayed<Res::Rebodied, ReplaySimilar<Res>> {
         let core = &self.core;
-        if let Some(again) = core.look_up(&key) {
+        if let Some(again) = core.look_up(&key, Before::Failure) {
             core.meters.look(Look::Hit);
             let mark = Degraded::by(StandIn::LastGood).with_age(again.age);
             return Replayed::Now(Some(replay::<Res>(again, mark)));
@@ -118,7 +118,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         ready!(poll_within(&mut this.asked, &mut this.sleep, &this.core, cx));
-        let found = this.core.look_up_similar(&this.key, &this.asked);
+        let found = this.core.look_up_similar(&this.key, &this.asked, Before::Failure);
         this.core.meters.look(if found.is_some() { Look::Similar } else { Look::Miss });
         Poll::Ready(found.map(|(again, cosine)| {
             let mark = Degraded::by(StandIn::Similar).with_age(again.age).with_similarity(cosine);

@@ -21,7 +21,7 @@ use tower_service::Service;
 use super::{
     Cache, CacheBody, CacheKey, CacheRequest, CacheStatus, Scope,
     body::Record,
-    core::{Again, Core, Lead, Place, is_failure},
+    core::{Again, Before, Core, Lead, NotKept, Place, is_failure},
     flight::{Followed, Follower, Joined},
     meters::Look,
     similar::Asked,
@@ -115,7 +115,7 @@ where
             core.meters.look(Look::Bypass);
             return self.ask(request, None, None);
         };
-        if let Some(again) = core.look_up(&key) {
+        if let Some(again) = core.look_up(&key, Before::Asking) {
             return CachedFuture::again(core, again, Look::Hit);
         }
         if key.control.no_cache {
@@ -124,8 +124,10 @@ where
         match core.flights.join(key.exact) {
             Joined::Leads(lead) => {
                 // It may have come between the look and now.
-                let late =
-                    core.store.get(&key.exact, Instant::now()).filter(|_| key.control.max_age.is_none());
+                let late = core
+                    .store
+                    .get(&key.exact, Instant::now())
+                    .filter(|(answer, _)| key.control.max_age.is_none() && Before::Asking.takes(answer));
                 if let Some((answer, age)) = late {
                     lead.done(Arc::clone(&answer));
                     return CachedFuture::again(core, Again::of(&answer, age), Look::Hit);
@@ -262,7 +264,9 @@ where
                     if *this.similar {
                         if let (Some(asked), Some(key)) = (this.asked.as_mut(), &this.key) {
                             ready!(poll_within(asked, this.sleep.as_mut(), this.core, cx));
-                            if let Some((again, cosine)) = this.core.look_up_similar(key, asked) {
+                            if let Some((again, cosine)) =
+                                this.core.look_up_similar(key, asked, Before::Asking)
+                            {
                                 // Who follows looks for itself: what is similar is not the same.
                                 if let Some(lead) = this.lead.take() {
                                     lead.alone();
@@ -393,6 +397,11 @@ where
         Err(why) => {
             core.meters.not_kept(why);
             match lead {
+                Some(lead) if why == NotKept::Degraded => {
+                    lead.alive(Instant::now());
+                    let record = Record::only_shared(Arc::clone(core), key.exact, &parts, lead);
+                    return Res::rebody(parts, CacheBody::recorded(body, record));
+                }
                 Some(lead) if is_failure(&parts) => lead.failed(),
                 Some(lead) => lead.alone(),
                 None => {}

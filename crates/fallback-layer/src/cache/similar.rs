@@ -200,9 +200,21 @@ fn size(vector: &Embedding) -> usize {
     OVERHEAD + size_of_val(vector.values())
 }
 
-/// The numbers in a text, in their order.
-fn numbers(text: &str) -> Vec<&str> {
-    text.split(|c: char| !c.is_numeric()).filter(|number| !number.is_empty()).collect()
+/// The numbers in a text, in their order, with their signs: `-5`, but not the `5` of `3-5`.
+fn numbers(text: &str) -> Vec<(bool, &str)> {
+    let is_minus = |c: char| matches!(c, '-' | '\u{2212}' | '\u{2013}');
+    let (mut numbers, mut rest) = (Vec::new(), text);
+    while let Some(start) = rest.find(char::is_numeric) {
+        let (before, number) = rest.split_at(start);
+        let end = number.find(|c: char| !c.is_numeric()).unwrap_or(number.len());
+        let mut before = before.chars().rev();
+        let is_negative = before.next().is_some_and(is_minus)
+            && before.next().map_or(numbers.is_empty(), |c| c.is_whitespace() || "([{=<>,;:*/+^".contains(c));
+        let (number, after) = number.split_at(end);
+        numbers.push((is_negative, number));
+        rest = after;
+    }
+    numbers
 }
 
 impl fmt::Debug for Similar {
@@ -279,6 +291,27 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].1, ask("please reset my password for order 17").exact);
         assert!(found[0].0 > 0.99 && found[1].0 < 0.99);
+    }
+
+    #[test]
+    fn a_sign_makes_another_number_and_a_range_does_not() {
+        let of = |text| {
+            numbers(text)
+                .into_iter()
+                .map(|(minus, n)| format!("{}{n}", if minus { "-" } else { "" }))
+                .collect::<Vec<_>>()
+        };
+        for (text, wanted) in [
+            ("what is -5 + 3", "-5 3"),
+            ("what is 5 + 3", "5 3"),
+            ("-7", "-7"),
+            ("\u{2212}7 degrees, (-8)", "-7 -8"),
+            ("3-5 people, gpt-4, 2020\u{2013}2021", "3 5 4 2020 2021"),
+            ("no. 1.5\u{b2}", "1 5\u{b2}"),
+            ("", ""),
+        ] {
+            assert_eq!(of(text).join(" "), wanted, "{text}");
+        }
     }
 
     #[test]
