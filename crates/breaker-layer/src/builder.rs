@@ -115,7 +115,8 @@ impl<C, K> BreakerBuilder<C, K> {
 
     /// Pending instead of ready while the circuit refuses, for balancers, which then ask another endpoint.
     /// Default: ready, and the call is refused. Readiness then holds the permit. Needs tokio's timer. Not
-    /// together with a canary.
+    /// together with a canary. A retry around the balancer goes on when this circuit opens, where one around a circuit
+    /// that refuses would end.
     pub fn pending_while_open(mut self) -> Self {
         self.waits = true;
         self
@@ -230,7 +231,7 @@ impl<C> BreakerBuilder<C> {
             let expected = "off beside a canary: what waits makes no calls, of which a share could be taken";
             return Err(ConfigError::new("BreakerLayer", "pending_while_open", "on", expected));
         }
-        let circuit = Circuit::new(settings, name, table, None);
+        let circuit = Circuit::new(settings, name, table, None, self.waits);
         self.registries.iter().for_each(|registry| registry.add(&circuit));
         Ok(BreakerLayer { circuit, classify: self.classify, waits: self.waits })
     }

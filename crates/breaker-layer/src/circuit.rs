@@ -45,9 +45,10 @@ impl Circuit {
         name: Option<Arc<str>>,
         table: Arc<Table>,
         group: Option<Arc<Group>>,
+        waits: bool,
     ) -> Self {
         Self(Arc::new_cyclic(|handle| {
-            let shared = Arc::new(Shared::new(settings, name, table, group, Weak::clone(handle)));
+            let shared = Arc::new(Shared::new(settings, name, table, group, waits, Weak::clone(handle)));
             Handle { shared }
         }))
     }

@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     listeners: Listeners<Listener>,
     /// The keyed circuits that it is one of.
     group: Option<Arc<Group>>,
+    /// Its services wait while it is open, and refuse nobody.
+    waits: bool,
     /// The mode that it was made with.
     first_mode: Mode,
     meters: Meters,
@@ -42,6 +44,7 @@ impl Shared {
         name: Option<Arc<str>>,
         table: Arc<Table>,
         group: Option<Arc<Group>>,
+        waits: bool,
         handle: Weak<Handle>,
     ) -> Self {
         let engine = Engine::new(settings, Instant::now());
@@ -50,7 +53,7 @@ impl Shared {
         if let Some(group) = &group {
             group.meters.entered(group.name(), engine.state(), 1.0);
         }
-        Self { engine, name, table, waiters, listeners, group, first_mode, meters, handle }
+        Self { engine, name, table, waiters, listeners, group, waits, first_mode, meters, handle }
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -67,6 +70,12 @@ impl Shared {
 
     pub(crate) fn listeners(&self) -> &Listeners<Listener> {
         &self.listeners
+    }
+
+    /// Whether its services wait while it is open, and refuse nobody: whoever stands around a balancer of such services may
+    /// well be served by another.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Whether a thread may keep it for its next call: not where its calls in flight are counted.

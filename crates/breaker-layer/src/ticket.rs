@@ -86,16 +86,22 @@ impl Ticket {
     #[inline(never)]
     fn book(&mut self, verdict: &Verdict, (slow, now): (bool, Option<NonZeroU64>)) {
         let Some(permit) = self.permit.take() else { return };
-        if !verdict.is_success() {
+        let waits = self.circuit.waits();
+        if !verdict.is_success() && !waits {
             if let Some(circuit) = self.circuit.to_counted() {
                 Call::record_blocker(|| circuit);
             }
         }
         let outcome = self.circuit.table().outcome(verdict, self.content_seen);
-        if self.circuit.settle(permit, verdict.class(), outcome, slow, now) {
-            Call::record_opening();
-        } else if !verdict.is_success() && verdict.class() != Class::Cancelled && self.circuit.refuses() {
-            Call::record_open_circuit();
+        let opened = self.circuit.settle(permit, verdict.class(), outcome, slow, now);
+        if !opened && (verdict.is_success() || verdict.class() == Class::Cancelled || !self.circuit.refuses())
+        {
+            return;
+        }
+        match (waits, opened) {
+            (true, _) => Call::record_waiting_circuit(opened),
+            (false, true) => Call::record_opening(),
+            (false, false) => Call::record_open_circuit(),
         }
     }
 

@@ -93,6 +93,8 @@ struct Notes {
     opened: bool,
     /// Kept by the root.
     met_open: bool,
+    /// Kept by the root: the circuit that opened, or was open, lets callers wait.
+    waits: bool,
     /// Kept by the outermost scope that a fallback opened, for all fallbacks inside it.
     routes: Routes,
     /// Kept by each scope that a fallback opened: until when its first route has time; and by those of its other routes, where that
@@ -290,9 +292,18 @@ impl Call {
     /// not be asked.
     #[must_use]
     pub fn has_opened() -> bool {
-        Self::current().is_some_and(|call| {
-            call.root().lock().as_ref().is_some_and(|notes| notes.opened || notes.met_open)
-        })
+        Self::has_noted(Notes::has_opened)
+    }
+
+    /// Whether that circuit refuses the next attempt. One that [lets callers wait](Self::record_waiting_circuit) does not: under a
+    /// balancer another target has it.
+    #[must_use]
+    pub fn refuses_next() -> bool {
+        Self::has_noted(|notes| notes.has_opened() && !notes.waits)
+    }
+
+    fn has_noted(what: impl FnOnce(&Notes) -> bool) -> bool {
+        Self::current().is_some_and(|call| call.root().lock().as_ref().is_some_and(|notes| what(notes)))
     }
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.

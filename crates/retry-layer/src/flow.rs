@@ -279,7 +279,7 @@ where
         outcome: &Result<S::Response, BoxError>,
         verdict: &Verdict,
     ) -> Result<(Req, Duration), Next> {
-        if Call::has_opened() {
+        if Call::refuses_next() {
             return Err(Next::Final);
         }
         let (attempts, waited, ends) = self

@@ -210,7 +210,13 @@ impl Plans {
 
 impl Plan {
     fn circuit(&self, name: Option<Arc<str>>, group: &Arc<Group>) -> Circuit {
-        Circuit::new(Arc::clone(&self.settings), name, Arc::clone(&self.table), Some(Arc::clone(group)))
+        Circuit::new(
+            Arc::clone(&self.settings),
+            name,
+            Arc::clone(&self.table),
+            Some(Arc::clone(group)),
+            false,
+        )
     }
 }
 

@@ -39,6 +39,17 @@ impl Call {
         }
     }
 
+    /// Notes that an outcome of the current call opened a circuit that refuses nobody but lets callers wait, or, where it has not
+    /// `opened` it, that a failure came when it was open already. A further attempt may be made: it waits, or has another target.
+    pub fn record_waiting_circuit(opened: bool) {
+        if let Some(call) = with_frame(Frame::materialise).flatten() {
+            call.with_notes(|notes| {
+                notes.waits = true;
+                *(if opened { &mut notes.opened } else { &mut notes.met_open }) = true;
+            });
+        }
+    }
+
     fn tell(&self, attempt: Attempt) {
         let place = self.with_notes(|notes| {
             let opened = notes.take_opened() || attempt.opened;
@@ -59,8 +70,12 @@ impl Call {
 }
 
 impl Notes {
+    pub(super) fn has_opened(&self) -> bool {
+        self.opened || self.met_open
+    }
+
     fn take_opened(&mut self) -> bool {
-        self.met_open = false;
+        (self.met_open, self.waits) = (false, false);
         std::mem::take(&mut self.opened)
     }
 

@@ -163,6 +163,22 @@ fn an_opening_is_seen_until_the_attempt_that_did_it_is_recorded() {
 }
 
 #[test]
+fn a_circuit_that_lets_callers_wait_is_told_and_refuses_no_further_attempt() {
+    let call = Call::begin();
+    call.enter(|| {
+        for opened in [true, false] {
+            Call::record_waiting_circuit(opened);
+            assert_eq!((Call::has_opened(), Call::refuses_next()), (true, false));
+            Call::record(attempt("retry-layer"));
+            assert_eq!((Call::has_opened(), Call::refuses_next()), (false, false));
+        }
+        Call::record_opening();
+        assert!(Call::refuses_next());
+    });
+    assert_eq!(call.trail().attempts().iter().map(|a| a.opened).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
 fn an_isolated_call_keeps_the_deadline_and_nothing_else() {
     let outer =
         Call::options().timeout(Duration::from_secs(5)).max_attempts(1).mark(Mark::LastResort).begin();

@@ -1,6 +1,7 @@
 //! Our layers under and over tower's own and tower-http's.
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+mod balance;
 mod buffer;
 mod client;
 mod limits;
