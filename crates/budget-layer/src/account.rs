@@ -327,6 +327,21 @@ impl Account {
         Share { reserved: amount, ..Share::default() }
     }
 
+    /// Whether a call that used so much is settled so far from every line and limit that [`settle`](Self::settle) would cross nothing, and
+    /// nobody waits for what it gives back.
+    #[inline]
+    pub(crate) fn settles_plainly(&self, share: &Share, used: u64) -> bool {
+        let committed = self.ring.committed().saturating_sub(share.reserved).saturating_add(used);
+        committed < self.plain_below && used <= MAX_CALL && self.queue.is_empty()
+    }
+
+    /// What [`settle`](Self::settle) does then.
+    #[inline]
+    pub(crate) const fn settle_plainly(&mut self, share: &Share, used: u64, outcome: Outcome, unknown: bool) {
+        self.ring.settle_plainly(share.reserved, used);
+        self.spend.settled(outcome, used, unknown);
+    }
+
     /// Reserves what [`check`](Self::check) has found to fit. What the call has already reserved moves along to now, so that it
     /// stays one share.
     #[inline]
@@ -366,15 +381,6 @@ impl Account {
         now: Now,
     ) -> Crossed {
         let used = used.min(MAX_CALL);
-        if self.plain_below > 0 {
-            let committed = self.ring.settle_plainly(share.reserved, used);
-            self.spend.settled(outcome, used, unknown);
-            return if committed < self.plain_below {
-                Crossed::default()
-            } else {
-                self.crossed_by_spending(rules)
-            };
-        }
         // Which attempts used it nobody knows: as much as may have been in the window counts there.
         let beyond = used.saturating_sub(share.all());
         let here = used.min(share.reserved).saturating_add(beyond);

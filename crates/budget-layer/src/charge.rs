@@ -40,7 +40,7 @@ pub struct Charge {
 
 impl Charge {
     /// Begins the call for which something is reserved; its scope tells what is used.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin<E>(
         options: CallOptions,
         reserve: impl FnOnce(&mut Bill) -> Result<(), E>,
@@ -102,8 +102,10 @@ impl Guard for Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let class = if self.working { Class::Unknown } else { Class::Cancelled };
-        self.settle(Verdict::of(class));
+        if self.reserved.is_some() {
+            let class = if self.working { Class::Unknown } else { Class::Cancelled };
+            self.settle(Verdict::of(class));
+        }
     }
 }
 
@@ -164,18 +166,20 @@ impl Used {
 }
 
 impl Bill {
-    /// What it is about, before anything is reserved.
+    /// What it is about, before anything is reserved. To be filled in: its estimate, and what it is charged to.
     #[inline]
     pub(crate) fn set(
         &mut self,
-        estimate: Estimate,
         is_final: bool,
         cut_in_full: bool,
         clocks: Clocks,
         now: Now,
-    ) -> &mut Parts {
-        self.about = About { estimate, is_final, cut_in_full, clocks, began: now.at };
-        &mut self.state().parts
+    ) -> (&mut Estimate, &mut Parts) {
+        let about = &mut self.about;
+        (about.is_final, about.cut_in_full, about.clocks, about.began) =
+            (is_final, cut_in_full, clocks, now.at);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (&mut about.estimate, &mut state.parts)
     }
 
     fn settle(&self, usage: &Usage, silent: u32) {
@@ -296,20 +300,24 @@ impl State {
         // It is the same in each budget.
         let tokens = cost.measure(about.estimate.total(), Usage::total);
         let tokens = less_early(tokens, late.tokens, &mut guessed.tokens);
-        parts.each(now, |account, rules, part| {
-            part.used = match rules.unit {
-                Unit::Tokens => tokens,
-                Unit::Money => {
-                    let money = cost.measure(part.each, |usage| about.measure(Unit::Money, usage));
-                    less_early(money, late.money, &mut guessed.money)
-                }
-                Unit::Calls => u64::from(*granted).saturating_add(1),
-                Unit::Time => about.took(now),
-                Unit::Concurrent => 0,
-            };
-            part.crossed = account.settle(rules, &part.share, part.used, ended.outcome, cost.unknown, now);
-        });
-        if cost.unknown || cfg!(feature = "metrics") {
+        let calls = u64::from(*granted).saturating_add(1);
+        if !parts.settle_plainly((tokens, calls), ended.outcome, cost.unknown) {
+            parts.each(now, |account, rules, part| {
+                part.used = match rules.unit {
+                    Unit::Tokens => tokens,
+                    Unit::Money => {
+                        let money = cost.measure(part.each, |usage| about.measure(Unit::Money, usage));
+                        less_early(money, late.money, &mut guessed.money)
+                    }
+                    Unit::Calls => calls,
+                    Unit::Time => about.took(now),
+                    Unit::Concurrent => 0,
+                };
+                part.crossed =
+                    account.settle(rules, &part.share, part.used, ended.outcome, cost.unknown, now);
+            });
+        }
+        if cfg!(feature = "metrics") || (cost.unknown && events::tells_unknown_usage()) {
             parts.visit(|rules, part| {
                 let (outcome, reserved, unknown) = (ended.outcome, part.share.all(), cost.unknown);
                 rules.meters.settled(&rules.name, Settled { outcome, reserved, used: part.used, unknown });
@@ -363,11 +371,8 @@ impl Reservation for Bill {
     }
 
     #[inline]
-    fn close_alone(&mut self, closing: Closing) {
-        match closing {
-            Closing::Settled { usage, unknown } => self.settle_alone(&usage, unknown),
-            Closing::Late { usage } => self.late(&usage),
-        }
+    fn close_alone(&mut self, usage: &Usage, unknown: u32) {
+        self.settle_alone(usage, unknown);
     }
 
     #[inline]
@@ -414,7 +419,8 @@ mod tests {
         let layer = BudgetLayer::builder().tokens(1_000).soft_line(1.0).build().unwrap();
         let budget = layer.budget().clone();
         let mut bill = Bill::default();
-        let parts = bill.set(Estimate::whole(100), false, false, Clocks::NONE, Now::default());
+        let (estimate, parts) = bill.set(false, false, Clocks::NONE, Now::default());
+        *estimate = Estimate::whole(100);
         parts.push(&budget, 100);
         let ask = Ask { is_final: false, passes_soft: true, is_first: true, turn: Turn::LAST };
         assert!(parts.reserve(ask, Now::default()).is_ok());

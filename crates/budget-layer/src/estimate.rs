@@ -111,11 +111,19 @@ impl Estimate {
         self.time.map(Duration::from_millis)
     }
 
-    /// At least 1 token: calls that cost nothing would be without number.
+    /// The same, without the way over a [`Duration`] and back.
     #[inline]
-    pub(crate) fn at_least_one(mut self) -> Self {
+    pub(crate) const fn time_millis(&self) -> Option<u64> {
+        self.time
+    }
+
+    /// At least 1 token: calls that cost nothing would be without number. At a price, where there is none yet.
+    #[inline]
+    pub(crate) fn complete(&mut self, price: Option<&Price>) {
         self.total = self.total.max(1);
-        self
+        if let Some(price) = price.filter(|_| self.price.is_none()) {
+            self.price = Some(*price);
+        }
     }
 
     /// What is reserved.

@@ -118,6 +118,12 @@ pub(crate) fn crossed(budget: &Budget, crossed: Crossed) {
     }
 }
 
+/// Whether anybody listens.
+#[inline]
+pub(crate) fn tells_unknown_usage() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+}
+
 /// A call ended without saying, or fully saying, what it used.
 pub(crate) fn unknown_usage(budget: &str, booked: u64) {
     tracing::debug!(

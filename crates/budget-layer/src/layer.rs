@@ -10,7 +10,7 @@ use crate::{
     OneForAll, PassSoft, Reason, Unit,
     account::{Ask, Denied, queue::Turn},
     builder::Options,
-    estimate::{Estimate, millis},
+    estimate::Estimate,
     events,
     line::Line,
     parts::Parts,
@@ -79,14 +79,14 @@ impl<E, R, C> BudgetLayer<OneForAll, E, R, C> {
 
 impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     /// Reserves what a call may cost in every budget and opens its scope, or says no and changes nothing; or the caller may wait.
-    #[inline]
+    // A charge that is given on through several functions is put together in the memory of each.
+    #[inline(always)]
     pub(crate) fn admit<Req>(&self, request: &Req) -> Admission
     where
         K: Keyed<Req>,
         E: Estimator<Req>,
         R: PassSoft<Req>,
     {
-        let estimate = self.priced(self.estimator.estimate(request).at_least_one());
         let ask = Ask {
             is_final: Call::is_marked(Mark::Final),
             passes_soft: self.pass_soft.passes(request),
@@ -96,14 +96,19 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let now = self.clocks.now();
         let mut has_crossed = false;
         let begun = Charge::begin(Call::options(), |bill| {
-            let parts = bill.set(estimate.clone(), ask.is_final, self.options.cut_in_full, self.clocks, now);
-            if let Err(denial) = self.charge(parts, request, &estimate) {
+            let (estimate, parts) = bill.set(ask.is_final, self.options.cut_in_full, self.clocks, now);
+            *estimate = self.estimator.estimate(request);
+            estimate.complete(self.options.unpriced.as_ref());
+            if let Err(denial) = self.charge(parts, request, estimate) {
                 // Of those that were opened before, nothing is charged.
-                parts.clear();
-                return Err(Refused::Outright(denial));
+                return Err(Box::new(Refused::Outright(denial)));
+            }
+            if parts.reserve_plainly(ask) {
+                return Ok(());
             }
             if let Err((budget, denied)) = parts.reserve(ask, now) {
-                return Err(Refused::Now(Box::new(std::mem::take(parts)), budget, denied));
+                let wanted = (std::mem::take(estimate), std::mem::take(parts));
+                return Err(Box::new(Refused::Now(Box::new(wanted), budget, denied)));
             }
             has_crossed = parts.has_crossed();
             Ok(())
@@ -115,18 +120,20 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                 }
                 Admission::Begun(charge.heeding_quota(self.options.heeds_quota))
             }
-            Err(refused) => self.refused(estimate, ask, refused, now),
+            Err(refused) => self.refused(ask, refused, now),
         }
     }
 
     #[cold]
-    fn refused(&self, estimate: Estimate, ask: Ask, refused: Refused, now: Now) -> Admission {
-        match refused {
+    #[allow(clippy::boxed_local, reason = "it comes so, because it is large")]
+    fn refused(&self, ask: Ask, refused: Box<Refused>, now: Now) -> Admission {
+        match *refused {
             Refused::Outright(denial) => Admission::Denied(denial.fault()),
-            Refused::Now(parts, budget, denied) => {
+            Refused::Now(wanted, budget, denied) => {
+                let (estimate, parts) = *wanted;
                 let wanted = Wanted {
                     estimate,
-                    parts: *parts,
+                    parts,
                     is_final: ask.is_final,
                     options: self.options,
                     clocks: self.clocks,
@@ -141,14 +148,6 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                     _ => wanted.denied(&budget, &denied, now),
                 }
             }
-        }
-    }
-
-    #[inline]
-    fn priced(&self, estimate: Estimate) -> Estimate {
-        match self.options.unpriced {
-            Some(price) if estimate.price().is_none() => estimate.at(price),
-            _ => estimate,
         }
     }
 
@@ -198,7 +197,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             Unit::Tokens => estimate.total(),
             Unit::Money => estimate.price()?.of_estimate(estimate),
             Unit::Calls | Unit::Concurrent => 1,
-            Unit::Time => estimate.time().map_or(self.options.time, millis),
+            Unit::Time => estimate.time_millis().unwrap_or(self.options.time),
         })
     }
 }
@@ -215,7 +214,7 @@ enum Refused {
     /// Whatever is left.
     Outright(Denial),
     /// There is not enough now.
-    Now(Box<Parts>, Budget, Denied),
+    Now(Box<(Estimate, Parts)>, Budget, Denied),
 }
 
 /// What a call wants of its budgets.
@@ -233,7 +232,8 @@ impl Wanted {
         let Self { estimate, parts, is_final, options: Options { cut_in_full, heeds_quota, .. }, clocks } =
             self;
         let begun = Charge::begin(options, |bill| {
-            *bill.set(estimate, is_final, cut_in_full, clocks, now) = parts;
+            let places = bill.set(is_final, cut_in_full, clocks, now);
+            (*places.0, *places.1) = (estimate, parts);
             Ok::<_, Infallible>(())
         });
         match begun {

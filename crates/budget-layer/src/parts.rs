@@ -3,7 +3,7 @@
 use std::{sync::Arc, task::Waker};
 
 use crate::{
-    Budget, Ledger, Unit,
+    Budget, Ledger, Outcome, Unit,
     account::{Account, Ask, Crossed, Denied, Rules, Share, queue::Turn},
     cell::{Accounts, Cell, MutexGuard},
     leasing::Leasing,
@@ -19,6 +19,7 @@ pub(crate) struct Part {
     /// In which of the call's cells it is, and where there.
     cell: u8,
     at: u8,
+    unit: Unit,
     /// What one attempt may cost.
     pub(crate) each: u64,
     pub(crate) share: Share,
@@ -31,8 +32,8 @@ pub(crate) struct Part {
 impl Part {
     /// What one attempt reserves.
     #[inline]
-    const fn amount(&self, rules: &Rules, is_first: bool) -> u64 {
-        if is_first || rules.unit.adds_up() { self.each } else { 0 }
+    const fn amount(&self, is_first: bool) -> u64 {
+        if is_first || self.unit.adds_up() { self.each } else { 0 }
     }
 }
 
@@ -64,7 +65,8 @@ impl Parts {
             self.cells[which] = Some(self.take_kept(&budget.cell));
         }
         if let Some(part) = self.parts.get_mut(self.len) {
-            *part = Part { cell: which as u8, at: budget.at as u8, each, ..Part::default() };
+            let unit = budget.unit();
+            *part = Part { cell: which as u8, at: budget.at as u8, unit, each, ..Part::default() };
             self.len += 1;
         }
     }
@@ -79,7 +81,8 @@ impl Parts {
     ) -> Result<(), E> {
         self.cells[0] = Some(self.take_kept(cell));
         for ((part, ledger), at) in self.parts.iter_mut().zip(ledgers).zip(0_u8..) {
-            *part = Part { cell: 0, at, each: each(ledger, cell.rules(at.into()).unit)?, ..Part::default() };
+            let unit = cell.rules(at.into()).unit;
+            *part = Part { cell: 0, at, unit, each: each(ledger, unit)?, ..Part::default() };
             self.len += 1;
         }
         Ok(())
@@ -152,14 +155,12 @@ impl Parts {
 
     /// Reserves what one attempt may cost in every budget, or in none: then it says which refused, and why. All are locked
     /// meanwhile, always in the same order, so nobody sees half of it.
-    #[inline]
     pub(crate) fn reserve(&mut self, ask: Ask, now: Now) -> Result<(), (Budget, Denied)> {
         self.reserve_or_wait(ask, now, None)
     }
 
     /// The same; a caller for whom there may be enough in a while takes a place among those that wait for the budget that refuses,
     /// and is woken when it may be its turn.
-    #[inline]
     pub(crate) fn reserve_or_wait(
         &mut self,
         ask: Ask,
@@ -167,17 +168,58 @@ impl Parts {
         wait: Option<Place<'_>>,
     ) -> Result<(), (Budget, Denied)> {
         let Self { cells, parts, len, .. } = self;
-        let (cells, parts) = (&*cells, &mut parts[..(*len).min(MAX_PARTS)]);
-        match cells {
-            [Some(cell), None, ..] => {
-                let mut accounts = cell.lock();
-                if reserve_plainly(&mut accounts, parts, ask) {
-                    return Ok(());
-                }
-                reserve_in(cells, parts, &mut [Some(accounts)], ask, now, wait)
+        let parts = &mut parts[..(*len).min(MAX_PARTS)];
+        reserve_in(cells, parts, &mut lock_all(cells), ask, now, wait)
+    }
+
+    /// The same for a call that begins, where that is far from every line and limit, and nobody waits: a few sums are all there is to it.
+    /// `false` where there may be more to it; then nothing has changed.
+    #[inline]
+    pub(crate) fn reserve_plainly(&mut self, ask: Ask) -> bool {
+        let Self { cells, parts, len, .. } = self;
+        let ([Some(cell), None, ..], parts) = (cells, &mut parts[..(*len).min(MAX_PARTS)]) else {
+            return false;
+        };
+        let mut accounts = cell.lock();
+        let plain = parts.iter().all(|part| accounts.at(part.at.into()).takes_plainly(part.each, ask));
+        if plain {
+            for part in parts {
+                part.share = accounts.at_mut(part.at.into()).reserve_plainly(part.each);
             }
-            _ => reserve_in(cells, parts, &mut lock_all(cells), ask, now, wait),
         }
+        plain
+    }
+
+    /// Settles a call that used `tokens` and made `calls`, where that is far from every line and limit, and nobody waits: a few sums are
+    /// all there is to it. `false` where there may be more to it; then nothing has changed.
+    #[inline]
+    pub(crate) fn settle_plainly(
+        &mut self,
+        (tokens, calls): (u64, u64),
+        outcome: Outcome,
+        unknown: bool,
+    ) -> bool {
+        let Self { cells, parts, len, .. } = self;
+        let ([Some(cell), None, ..], parts) = (cells, &mut parts[..(*len).min(MAX_PARTS)]) else {
+            return false;
+        };
+        for part in &mut *parts {
+            part.used = match part.unit {
+                Unit::Tokens => tokens,
+                Unit::Calls => calls,
+                Unit::Concurrent => 0,
+                Unit::Money | Unit::Time => return false,
+            };
+        }
+        let mut accounts = cell.lock();
+        let plain =
+            parts.iter().all(|part| accounts.at(part.at.into()).settles_plainly(&part.share, part.used));
+        if plain {
+            for part in parts {
+                accounts.at_mut(part.at.into()).settle_plainly(&part.share, part.used, outcome, unknown);
+            }
+        }
+        plain
     }
 
     /// Changes each account of the call as of now, those of a cell together. Whoever is first in a line then may have its turn.
@@ -191,7 +233,9 @@ impl Parts {
                 let (rules, account) = (cell.rules(part.at.into()), accounts.at_mut(part.at.into()));
                 account.advance(rules, now);
                 change(account, rules, part);
-                next.extend(account.first_in_line());
+                if let Some(waker) = account.first_in_line() {
+                    next.push(waker);
+                }
             }
             drop(accounts);
             next.into_iter().for_each(Waker::wake);
@@ -215,8 +259,8 @@ impl Parts {
 
     /// Gives back what one attempt had reserved.
     pub(crate) fn release(&mut self, now: Now) {
-        self.each(now, |account, rules, part| {
-            let again = part.amount(rules, false);
+        self.each(now, |account, _, part| {
+            let again = part.amount(false);
             account.release(&mut part.share, again);
         });
     }
@@ -248,19 +292,6 @@ fn lock_all(cells: &Cells) -> [Option<MutexGuard<'_, Accounts>>; MAX_PARTS] {
     locked
 }
 
-/// Far from every line and limit, a few sums are all there is to it. `false` where there may be more to it; then nothing has changed.
-#[inline]
-fn reserve_plainly(accounts: &mut Accounts, parts: &mut [Part], ask: Ask) -> bool {
-    let plain =
-        ask.is_first && parts.iter().all(|part| accounts.at(part.at.into()).takes_plainly(part.each, ask));
-    if plain {
-        for part in parts {
-            part.share = accounts.at_mut(part.at.into()).reserve_plainly(part.each);
-        }
-    }
-    plain
-}
-
 /// Of each cell, what is locked has the same place.
 #[inline(never)]
 fn reserve_in(
@@ -276,8 +307,7 @@ fn reserve_in(
         if let (Some(cell), Some(accounts)) = (&cells[which], &mut locked[which]) {
             let (rules, account) = (cell.rules(part.at.into()), accounts.at_mut(part.at.into()));
             account.advance(rules, now);
-            if let Err(denied) = account.check(rules, &part.share, part.amount(rules, ask.is_first), ask, now)
-            {
+            if let Err(denied) = account.check(rules, &part.share, part.amount(ask.is_first), ask, now) {
                 let passes = denied.passes(rules);
                 let waits =
                     wait.is_some_and(|place| passes && account.queue.wait(ask.turn, place.waker, place.most));
@@ -289,7 +319,7 @@ fn reserve_in(
         let which = usize::from(part.cell);
         if let (Some(cell), Some(accounts)) = (&cells[which], &mut locked[which]) {
             let rules = cell.rules(part.at.into());
-            let amount = part.amount(rules, ask.is_first);
+            let amount = part.amount(ask.is_first);
             part.crossed = accounts.at_mut(part.at.into()).reserve(rules, &mut part.share, amount);
         }
     }

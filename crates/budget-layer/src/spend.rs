@@ -156,12 +156,13 @@ pub struct Spend {
 }
 
 impl Spend {
-    pub(crate) fn settled(&mut self, outcome: Outcome, used: u64, unknown: bool) {
+    #[inline]
+    pub(crate) const fn settled(&mut self, outcome: Outcome, used: u64, unknown: bool) {
         let tally = &mut self.tallies[outcome.index()];
         tally.calls = tally.calls.saturating_add(1);
         tally.spent = tally.spent.saturating_add(used);
         self.spent = self.spent.saturating_add(used);
-        self.unknown = self.unknown.saturating_add(u64::from(unknown));
+        self.unknown = self.unknown.saturating_add(unknown as u64);
     }
 
     pub(crate) fn booked_late(&mut self, outcome: Outcome, more: u64) {

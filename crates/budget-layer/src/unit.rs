@@ -17,11 +17,12 @@ use failsoft_core::Usage;
 use crate::Estimate;
 
 /// What a budget counts. All are whole numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Unit {
     /// Tokens, of input and output together.
+    #[default]
     Tokens,
     /// Money, in millionths of whatever the prices are in.
     Money,

@@ -539,19 +539,21 @@ impl<R: ?Sized> Scope<R> {
             (outer, own) => outer.or(own),
         };
     }
+}
 
-    /// The call is over and nobody has it: the scope is of no call again.
+impl Scope {
+    /// The call is over and nobody has it: the scope is of no call again. `false` where its reservation is not to be used again.
     #[inline]
-    fn end(&mut self) {
+    fn renew(&mut self) -> bool {
         self.parent = None;
         self.routed = false;
         *self.further.get_mut() = 0;
         *self.retries.get_mut() = 0;
         *self.notes.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.ledger.hold_again();
+        self.reservation.renew()
     }
-}
 
-impl Scope {
     /// Counts one on this scope alone, within its caps.
     fn count(&self, kind: Further) -> bool {
         let within = |counter: &AtomicU32, limit: Option<u32>| {

@@ -65,6 +65,8 @@ struct Sum {
     usage: Usage,
     unknown: u32,
     open: u32,
+    /// Whether there ever was a slot: without one, all the rest is as it was made.
+    was_opened: bool,
     state: State,
 }
 
@@ -85,20 +87,25 @@ impl Ledger {
         Self(Mutex::new(Sum { state: State::Held, ..Sum::default() }))
     }
 
-    /// The same again, for another call.
+    /// The budget's guard is gone, and nobody else has the scope: no slot is open. What is given is to be told, once.
+    #[inline]
+    pub(crate) fn release_alone(&mut self) -> Option<(&Usage, u32)> {
+        let sum = self.sum();
+        let held = std::mem::replace(&mut sum.state, State::Settled) == State::Held;
+        held.then_some((&sum.usage, sum.unknown))
+    }
+
+    /// As [`held`](Self::held), for another call.
     #[inline]
     pub(crate) fn hold_again(&mut self) {
-        *self.sum() = Sum { state: State::Held, ..Sum::default() };
-    }
-
-    /// The budget's guard is gone, and nobody else has the scope: no slot is open.
-    #[inline]
-    pub(crate) fn release_alone(&mut self) -> Option<Closing> {
         let sum = self.sum();
-        (std::mem::replace(&mut sum.state, State::Settled) == State::Held)
-            .then_some(Closing::Settled { usage: sum.usage, unknown: sum.unknown })
+        sum.state = State::Held;
+        if sum.was_opened {
+            *sum = Sum { state: State::Held, ..Sum::default() };
+        }
     }
 
+    #[inline]
     fn sum(&mut self) -> &mut Sum {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +115,10 @@ impl Ledger {
     }
 
     fn open(&self) {
-        self.with(|sum| sum.open = sum.open.saturating_add(1));
+        self.with(|sum| {
+            sum.open = sum.open.saturating_add(1);
+            sum.was_opened = true;
+        });
     }
 
     /// Adds what an attempt used. What is given back is to be told when nothing is locked.

@@ -157,12 +157,11 @@ impl Ring {
         self.sum.reserved += amount;
     }
 
-    /// [`settle`](Self::settle) over a lifetime; says what is committed then.
+    /// [`settle`](Self::settle) over a lifetime.
     #[inline]
-    pub(crate) const fn settle_plainly(&mut self, reserved: u64, used: u64) -> u64 {
+    pub(crate) const fn settle_plainly(&mut self, reserved: u64, used: u64) {
         self.sum.reserved = self.sum.reserved.saturating_sub(reserved);
         self.sum.committed = self.sum.committed.saturating_sub(reserved).saturating_add(used);
-        self.sum.committed
     }
 
     /// Gives back what was reserved in a cell, if that is still in the window.

@@ -267,32 +267,33 @@ pub(super) struct Moved<'a> {
     /// Where it comes from, and goes to again.
     home: &'a mut Option<Call>,
     address: usize,
-    /// What was current before; `None` where nothing can be.
-    outer: Option<(Frame, Pending)>,
+    /// What was current before.
+    outer: Option<Call>,
+    /// `None` where nothing can be current.
+    pending: Option<Pending>,
 }
 
 impl<'a> Moved<'a> {
     #[inline]
     pub(super) fn new(home: &'a mut Option<Call>) -> Self {
-        let (inside, address) = (Pending::inside(home.as_ref()), home.as_ref().map_or(0, Call::address));
-        let mut frame = Frame { call: home.take() };
-        let entered = with_frame(|current| std::mem::swap(current, &mut frame)).is_some();
-        if entered {
-            return Self { home, address, outer: Some((frame, PENDING.replace(inside))) };
+        let mut call = home.take();
+        let (inside, address) = (Pending::inside(call.as_ref()), call.as_ref().map_or(0, Call::address));
+        if with_frame(|frame| std::mem::swap(&mut frame.call, &mut call)).is_some() {
+            return Self { home, address, outer: call, pending: Some(PENDING.replace(inside)) };
         }
-        *home = frame.call;
-        Self { home, address, outer: None }
+        *home = call;
+        Self { home, address, outer: None, pending: None }
     }
 }
 
 impl Drop for Moved<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((mut frame, pending)) = self.outer.take() {
+        if let Some(pending) = self.pending {
             PENDING.set(pending);
-            let left = with_frame(|current| std::mem::swap(current, &mut frame)).is_some();
-            let inner = frame.call.filter(|_| left);
-            *self.home = match inner {
+            let mut call = self.outer.take();
+            with_frame(|frame| std::mem::swap(&mut frame.call, &mut call));
+            *self.home = match call {
                 Some(call) if call.address() == self.address => Some(call),
                 other => Self::find(other, self.address),
             };

@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
 use super::{Call, CallOptions, Scope, frame::Moved, spare};
-use crate::{Closing, ledger::Ledger};
+use crate::{Closing, Usage, ledger::Ledger};
 
 /// What a budget has reserved for a call. It lives in the scope of the call, see [`CallOptions::reserving`], and is asked for
 /// more before each further attempt that a retry, a hedge or a fallback inside makes.
@@ -21,10 +21,10 @@ pub trait Reservation: AsAny + Send + Sync + 'static {
     /// several threads, a `Late` may overtake the `Settled`.
     fn close(&self, closing: Closing);
 
-    /// The same as [`close`](Self::close), with [`Closing::Settled`], where nobody else has the call any more, and nothing will come late:
+    /// The same as [`close`](Self::close) with [`Closing::Settled`], where nobody else has the call any more, and nothing will come late:
     /// then no lock is needed.
-    fn close_alone(&mut self, closing: Closing) {
-        self.close(closing);
+    fn close_alone(&mut self, usage: &Usage, unknown: u32) {
+        self.close(Closing::Settled { usage: *usage, unknown });
     }
 
     /// After [`close_alone`](Self::close_alone): makes it like new, so that the thread's next call can have it, in the same place. What
@@ -150,10 +150,12 @@ impl<R: Reservation> Drop for Reserved<R> {
     fn drop(&mut self) {
         let Some(mut call) = self.call.take() else { return };
         let Some(scope) = Arc::get_mut(&mut call.0) else { return release(&call) };
-        if let Some(closing) = scope.ledger.release_alone() {
-            scope.reservation.close_alone(closing);
+        if let Some((usage, unknown)) = scope.ledger.release_alone() {
+            scope.reservation.close_alone(usage, unknown);
         }
-        recycle(call);
+        if scope.renew() {
+            spare::keep(call);
+        }
     }
 }
 
@@ -162,19 +164,6 @@ impl<R: Reservation> Drop for Reserved<R> {
 fn release(call: &Call) {
     if let Some(closing) = call.0.ledger.release() {
         call.0.reservation.close(closing);
-    }
-}
-
-/// Keeps the scope of a call that is over, if nobody has it and its reservation can be used again.
-#[inline]
-fn recycle(mut call: Call) {
-    let renewed = Arc::get_mut(&mut call.0).is_some_and(|scope| {
-        scope.end();
-        scope.ledger.hold_again();
-        scope.reservation.renew()
-    });
-    if renewed {
-        spare::keep(call);
     }
 }
 
@@ -198,23 +187,29 @@ impl CallOptions {
     /// # Errors
     ///
     /// Those of `reserve`. Then there is no call, and what there was of the reservation is dropped or renewed.
-    #[inline]
+    #[inline(always)]
     pub fn try_reserving<R, E>(self, reserve: impl FnOnce(&mut R) -> Result<(), E>) -> Result<Reserved<R>, E>
     where
         R: Reservation + Default,
     {
-        let mut call = spare::take::<R>().unwrap_or_else(new::<R>);
-        // Nobody else has it yet.
-        if let Some(scope) = Arc::get_mut(&mut call.0) {
-            scope.begin(&self);
-            if let Some(reservation) = scope.reservation.as_any_mut().downcast_mut() {
-                if let Err(error) = reserve(reservation) {
-                    recycle(call);
-                    return Err(error);
+        let mut call = spare::take().unwrap_or_else(new::<R>);
+        loop {
+            // Nobody else has it yet.
+            let Some(scope) = Arc::get_mut(&mut call.0) else { return Ok(Reserved::new(call)) };
+            let Some(reservation) = scope.reservation.as_any_mut().downcast_mut() else {
+                // The thread has calls with another kind of reservation too.
+                call = new::<R>();
+                continue;
+            };
+            if let Err(error) = reserve(reservation) {
+                if scope.renew() {
+                    spare::keep(call);
                 }
+                return Err(error);
             }
+            scope.begin(&self);
+            return Ok(Reserved::new(call));
         }
-        Ok(Reserved::new(call))
     }
 }
 
@@ -228,7 +223,7 @@ mod tests {
     use std::{convert::Infallible, mem::forget, panic, sync::Mutex};
 
     use super::*;
-    use crate::{Deferred, Mark, Usage};
+    use crate::{Deferred, Mark};
 
     /// Counts how often it was renewed, and keeps what it was told.
     #[derive(Default)]

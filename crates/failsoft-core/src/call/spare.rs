@@ -8,16 +8,22 @@ use super::Call;
 /// So many calls inside each other find one. More would serve only threads on which many calls end that began elsewhere.
 const SPARES: usize = 4;
 
-thread_local! {
-    static KEPT: RefCell<[Option<Call>; SPARES]> = const { RefCell::new([const { None }; SPARES]) };
+/// Those that are kept, the last one last; nobody else has them.
+struct Spares {
+    len: usize,
+    calls: [Option<Call>; SPARES],
 }
 
-/// The scope that was kept last with such a reservation; nobody else has it.
+thread_local! {
+    static KEPT: RefCell<Spares> = const { RefCell::new(Spares { len: 0, calls: [const { None }; SPARES] }) };
+}
+
+/// The scope that was kept last, whatever its reservation.
 #[inline]
-pub(super) fn take<R: 'static>() -> Option<Call> {
-    let take = |kept: &mut [Option<Call>; SPARES]| {
-        let place = kept.iter_mut().rev().find(|place| place.is_some())?;
-        place.take_if(|call| call.0.reservation.as_any().is::<R>())
+pub(super) fn take() -> Option<Call> {
+    let take = |kept: &mut Spares| {
+        kept.len = kept.len.checked_sub(1)?;
+        kept.calls.get_mut(kept.len)?.take()
     };
     KEPT.try_with(|kept| kept.try_borrow_mut().ok().and_then(|mut kept| take(&mut kept))).ok().flatten()
 }
@@ -28,8 +34,10 @@ pub(super) fn keep(call: Call) {
     let mut call = Some(call);
     let _ending = KEPT.try_with(|kept| {
         if let Ok(mut kept) = kept.try_borrow_mut() {
-            if let Some(place) = kept.iter_mut().find(|place| place.is_none()) {
+            let len = kept.len;
+            if let Some(place) = kept.calls.get_mut(len) {
                 *place = call.take();
+                kept.len += 1;
             }
         }
     });
