@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use failsoft_core::{ByResponse, ConfigError};
 
 use crate::{
-    AllPass, Allowance, And, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, LearnBy, Leases, Ledger,
-    OneForAll, PassFn, Price, Priced, Unit, Window,
+    AllPass, Allowance, And, Book, BudgetLayer, Estimate, EstimateFn, FromRequest, KeyFn, Labelled, Labels,
+    LearnBy, Leases, Ledger, OneForAll, PassFn, Price, Priced, Unit, Window,
     account::{Pause, Rules},
     allowance::{Checked, Terms},
     estimate::{Fixed, millis},
@@ -43,6 +43,7 @@ pub struct BudgetBuilder<K = OneForAll, E = FromRequest, R = AllPass, C = ByResp
     first: Terms,
     more: Vec<Terms>,
     options: Options,
+    book: Option<Book>,
     keyed: K,
     estimator: E,
     pass_soft: R,
@@ -87,6 +88,7 @@ impl BudgetBuilder {
                 max_waiting: MAX_WAITING,
                 heeds_quota: false,
             },
+            book: None,
             keyed: OneForAll,
             estimator: FromRequest::new(),
             pass_soft: AllPass,
@@ -98,8 +100,8 @@ impl BudgetBuilder {
 /// The same builder with one of its parts replaced.
 macro_rules! with {
     ($this:ident, $($part:ident: $value:expr),+) => {{
-        let Self { first, more, options, .. } = $this;
-        BudgetBuilder { first, more, options, $($part: $value),+ }
+        let Self { first, more, options, book, .. } = $this;
+        BudgetBuilder { first, more, options, book, $($part: $value),+ }
     }};
 }
 
@@ -150,9 +152,18 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
     /// Charges each call to one budget more: it is admitted by all of them or by none. At most 8 in all.
     pub fn also<K2>(self, allowance: Allowance<K2>) -> BudgetBuilder<And<K, K2>, E, R, C> {
         let Allowance { terms, keyed: second } = allowance;
-        let Self { first, mut more, options, keyed, estimator, pass_soft, classify } = self;
+        let Self { first, mut more, options, book, keyed, estimator, pass_soft, classify } = self;
         more.push(terms);
-        BudgetBuilder { first, more, options, keyed: And(keyed, second), estimator, pass_soft, classify }
+        BudgetBuilder {
+            first,
+            more,
+            options,
+            book,
+            keyed: And(keyed, second),
+            estimator,
+            pass_soft,
+            classify,
+        }
     }
 
     /// Tells, as an event, when this share of the limit without the closing reserve is used up: 0 to 1. As often as it is called, up
@@ -285,6 +296,27 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
         with!(self, keyed: KeyFn::new(key), estimator: estimator, pass_soft: pass_soft, classify: classify)
     }
 
+    /// Writes into a [`Book`] what each call spends, under what a function of the request says: its tool, its model, a route. The session
+    /// is the key, unless that function says another; the route is the one whose answer was read, where the reader says it. Call it after
+    /// [`key_fn`](Self::key_fn). Default: only the sums of each budget are kept, see [`Spend`](crate::Spend).
+    pub fn book<Req, F>(mut self, book: Book, labels: F) -> BudgetBuilder<Labelled<K, F>, E, R, C>
+    where
+        F: Fn(&Req) -> Labels,
+    {
+        self.book = Some(book);
+        let Self { first, more, options, book, keyed, estimator, pass_soft, classify } = self;
+        BudgetBuilder {
+            first,
+            more,
+            options,
+            book,
+            keyed: Labelled(keyed, labels),
+            estimator,
+            pass_soft,
+            classify,
+        }
+    }
+
     /// Estimates what a call costs in all, in tokens, by a function of the request. At least 1 is counted. Default:
     /// [`FromRequest`].
     pub fn estimate<Req, F>(self, estimate: F) -> BudgetBuilder<K, EstimateFn<F>, R, C>
@@ -344,7 +376,7 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
             let expected = format_args!("at most {MAX_PARTS} budgets");
             return Err(ConfigError::new(BUILDER, "also", self.more.len() + 1, expected));
         }
-        let Self { first, more, options, keyed, estimator, pass_soft, classify } = self;
+        let Self { first, more, options, book, keyed, estimator, pass_soft, classify } = self;
         let mut checked = vec![first.check(BUILDER, "session")?];
         for terms in more {
             let name = terms.unit.name();
@@ -362,7 +394,7 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
             }
             ledgers.push(ledger);
         }
-        Ok(BudgetLayer::new(ledgers, options, keyed, estimator, pass_soft, classify))
+        Ok(BudgetLayer::new(ledgers, options, book, keyed, estimator, pass_soft, classify))
     }
 }
 

@@ -10,12 +10,13 @@ use std::{
 
 #[cfg(feature = "http")]
 use failsoft_core::advice::{Left, Remaining};
-use failsoft_core::{CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
+use failsoft_core::{Attempted, CallOptions, Class, Closing, Guard, Reservation, Reserved, Usage, Verdict};
 use tokio::time::Instant;
 
 use crate::{
     Budget, Estimate, Outcome, Unit,
     account::{Ask, Crossed, queue::Turn},
+    book::{Booking, Guess, Total},
     cost::{Ended, cost, teach},
     estimate::millis,
     events,
@@ -133,6 +134,8 @@ struct About {
     clocks: Clocks,
     /// When it began, where somebody counts the time.
     began: Option<Instant>,
+    /// What is written of it, where there is a book.
+    booking: Option<Box<Booking>>,
 }
 
 #[derive(Debug, Default)]
@@ -180,6 +183,12 @@ impl Bill {
             (is_final, cut_in_full, clocks, now.at);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         (&mut about.estimate, &mut state.parts)
+    }
+
+    /// What is to be written of it; gives what was before.
+    #[inline]
+    pub(crate) const fn book(&mut self, booking: Option<Box<Booking>>) -> Option<Box<Booking>> {
+        std::mem::replace(&mut self.about.booking, booking)
     }
 
     fn settle(&self, usage: &Usage, silent: u32) {
@@ -244,6 +253,10 @@ impl Bill {
                 events::late_usage(rules, outcome, more);
             }
         });
+        if let Some(booking) = self.about.booking.as_ref().filter(|_| !parts.is_empty()) {
+            let money = self.about.estimate.price().map_or(0, |_| more.money);
+            booking.late(outcome, Guess { tokens: more.tokens, money }, usage);
+        }
         tell(state);
     }
 
@@ -317,6 +330,21 @@ impl State {
                     account.settle(rules, &part.share, part.used, ended.outcome, cost.unknown, now);
             });
         }
+        if let Some(booking) = &about.booking {
+            let estimate = &about.estimate;
+            let price = estimate.price();
+            let each = Guess {
+                tokens: estimate.total(),
+                money: price.map_or(0, |price| price.of_estimate(estimate)),
+            };
+            // Also where no budget counts it.
+            let money = price.map_or(0, |price| {
+                let money = cost.measure(each.money, |usage| price.of(usage));
+                less_early(money, late.money, &mut guessed.money)
+            });
+            let guessed = Guess { tokens: guessed.tokens, money: guessed.money };
+            booking.settled(Total { outcome: ended.outcome, tokens, money, guessed, each }, price);
+        }
         if cfg!(feature = "metrics") || (cost.unknown && events::tells_unknown_usage()) {
             parts.visit(|rules, part| {
                 let (outcome, reserved, unknown) = (ended.outcome, part.share.all(), cost.unknown);
@@ -363,6 +391,12 @@ impl Reservation for Bill {
         }
     }
 
+    fn attempted(&self, attempted: &Attempted<'_>) {
+        if let Some(booking) = &self.about.booking {
+            booking.attempted(attempted);
+        }
+    }
+
     fn close(&self, closing: Closing) {
         match closing {
             Closing::Settled { usage, unknown } => self.settle(&usage, unknown),
@@ -378,6 +412,7 @@ impl Reservation for Bill {
     #[inline]
     fn renew(&mut self) -> bool {
         *self.ended.get_mut() = 0;
+        self.about.booking = None;
         let State { parts, settled, granted, guessed, late } = self.state();
         (*settled, *granted, *guessed, *late) = (false, 0, Used::default(), Used::default());
         parts.clear();

@@ -2,6 +2,8 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
+use crate::Labels;
+
 /// Says whose budget a request is charged to.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` gives no key for the request `{Req}`",
@@ -28,6 +30,12 @@ pub trait Keyed<Req> {
     {
         visit(self.key(request));
     }
+
+    /// What is written of a call into the layer's book.
+    #[doc(hidden)]
+    fn labels(&self, _: &Req) -> Labels {
+        Labels::default()
+    }
 }
 
 /// Two budgets, or more, each with its own keys: see [`BudgetBuilder::also`](crate::BudgetBuilder::also).
@@ -48,6 +56,40 @@ impl<Req, A: Keyed<Req>, B: Keyed<Req>> Keyed<Req> for And<A, B> {
     #[inline]
     fn may_have_keys(&self) -> bool {
         self.0.may_have_keys() || self.1.may_have_keys()
+    }
+
+    fn labels(&self, request: &Req) -> Labels {
+        self.0.labels(request)
+    }
+}
+
+/// Keys, and what is written into a book: see [`BudgetBuilder::book`](crate::BudgetBuilder::book).
+#[derive(Clone, Copy)]
+pub struct Labelled<K, F>(pub(crate) K, pub(crate) F);
+
+impl<Req, K: Keyed<Req>, F: Fn(&Req) -> Labels> Keyed<Req> for Labelled<K, F> {
+    fn key(&self, request: &Req) -> Option<Arc<str>> {
+        self.0.key(request)
+    }
+
+    #[inline]
+    fn each(&self, request: &Req, visit: impl FnMut(Option<Arc<str>>)) {
+        self.0.each(request, visit);
+    }
+
+    #[inline]
+    fn may_have_keys(&self) -> bool {
+        self.0.may_have_keys()
+    }
+
+    fn labels(&self, request: &Req) -> Labels {
+        (self.1)(request)
+    }
+}
+
+impl<K: fmt::Debug, F> fmt::Debug for Labelled<K, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Labelled").field(&self.0).finish_non_exhaustive()
     }
 }
 

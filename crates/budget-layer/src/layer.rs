@@ -6,9 +6,10 @@ use failsoft_core::{ByResponse, Call, CallOptions, CloneService, Fault, Mark};
 use tower_layer::Layer;
 
 use crate::{
-    AllPass, Budget, BudgetBuilder, Budgeted, Charge, Denial, Estimator, FromRequest, Keyed, Ledger,
-    OneForAll, PassSoft, Reason, Unit,
+    AllPass, Book, Budget, BudgetBuilder, Budgeted, Charge, Denial, Estimator, FromRequest, Keyed, Labelled,
+    Ledger, OneForAll, PassSoft, Reason, Unit,
     account::{Ask, Denied, queue::Turn},
+    book::Booking,
     builder::Options,
     estimate::Estimate,
     events,
@@ -25,6 +26,7 @@ use crate::{
 pub struct BudgetLayer<K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
     ledgers: Arc<[Ledger]>,
     options: Options,
+    book: Option<Book>,
     clocks: Clocks,
     /// Whether all accounts of the first ledger's cell of calls without a key, and only those, are those of this layer.
     together: bool,
@@ -46,6 +48,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     pub(crate) fn new(
         ledgers: Vec<Ledger>,
         options: Options,
+        book: Option<Book>,
         keyed: K,
         estimator: E,
         pass_soft: R,
@@ -55,7 +58,17 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let options = Options { heeds_quota, ..options };
         let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
         let together = Budget::are_together(ledgers.iter().map(Ledger::unkeyed));
-        Self { ledgers: ledgers.into(), options, clocks, together, keyed, estimator, pass_soft, classify }
+        Self {
+            ledgers: ledgers.into(),
+            options,
+            book,
+            clocks,
+            together,
+            keyed,
+            estimator,
+            pass_soft,
+            classify,
+        }
     }
 
     /// The budgets that the builder itself describes, and what was spent.
@@ -71,6 +84,13 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
 }
 
 impl<E, R, C> BudgetLayer<OneForAll, E, R, C> {
+    /// The one budget of all calls.
+    pub fn budget(&self) -> &Budget {
+        self.ledger().unkeyed()
+    }
+}
+
+impl<F, E, R, C> BudgetLayer<Labelled<OneForAll, F>, E, R, C> {
     /// The one budget of all calls.
     pub fn budget(&self) -> &Budget {
         self.ledger().unkeyed()
@@ -96,6 +116,9 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let now = self.clocks.now();
         let mut has_crossed = false;
         let begun = Charge::begin(Call::options(), |bill| {
+            if let Some(book) = &self.book {
+                bill.book(Some(self.booking(book, request)));
+            }
             let (estimate, parts) = bill.set(ask.is_final, self.options.cut_in_full, self.clocks, now);
             *estimate = self.estimator.estimate(request);
             estimate.complete(self.options.unpriced.as_ref());
@@ -107,7 +130,8 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                 return Ok(());
             }
             if let Err((budget, denied)) = parts.reserve(ask, now) {
-                let wanted = (std::mem::take(estimate), std::mem::take(parts));
+                let (estimate, parts) = (std::mem::take(estimate), std::mem::take(parts));
+                let wanted = (estimate, parts, bill.book(None));
                 return Err(Box::new(Refused::Now(Box::new(wanted), budget, denied)));
             }
             has_crossed = parts.has_crossed();
@@ -124,16 +148,27 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         }
     }
 
+    /// What is to be written of a call.
+    #[cold]
+    fn booking<Req>(&self, book: &Book, request: &Req) -> Box<Booking>
+    where
+        K: Keyed<Req>,
+    {
+        let labels = self.keyed.labels(request).or_session(|| self.keyed.key(request));
+        Box::new(Booking::new(book, labels))
+    }
+
     #[cold]
     #[allow(clippy::boxed_local, reason = "it comes so, because it is large")]
     fn refused(&self, ask: Ask, refused: Box<Refused>, now: Now) -> Admission {
         match *refused {
             Refused::Outright(denial) => Admission::Denied(denial.fault()),
             Refused::Now(wanted, budget, denied) => {
-                let (estimate, parts) = *wanted;
+                let (estimate, parts, booking) = *wanted;
                 let wanted = Wanted {
                     estimate,
                     parts,
+                    booking,
                     is_final: ask.is_final,
                     options: self.options,
                     clocks: self.clocks,
@@ -214,13 +249,14 @@ enum Refused {
     /// Whatever is left.
     Outright(Denial),
     /// There is not enough now.
-    Now(Box<(Estimate, Parts)>, Budget, Denied),
+    Now(Box<(Estimate, Parts, Option<Box<Booking>>)>, Budget, Denied),
 }
 
 /// What a call wants of its budgets.
 pub(crate) struct Wanted {
     estimate: Estimate,
     pub(crate) parts: Parts,
+    booking: Option<Box<Booking>>,
     is_final: bool,
     pub(crate) options: Options,
     pub(crate) clocks: Clocks,
@@ -229,9 +265,16 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Begins the call for which everything is reserved.
     pub(crate) fn begin(self, options: CallOptions, now: Now) -> Admission {
-        let Self { estimate, parts, is_final, options: Options { cut_in_full, heeds_quota, .. }, clocks } =
-            self;
+        let Self {
+            estimate,
+            parts,
+            booking,
+            is_final,
+            options: Options { cut_in_full, heeds_quota, .. },
+            clocks,
+        } = self;
         let begun = Charge::begin(options, |bill| {
+            bill.book(booking);
             let places = bill.set(is_final, cut_in_full, clocks, now);
             (*places.0, *places.1) = (estimate, parts);
             Ok::<_, Infallible>(())

@@ -52,7 +52,7 @@
 //! | give each session its own | [`BudgetBuilder::key_fn`], [`Ledger`] |
 //! | go on after a restart | [`Ledger::save`], [`Ledger::load`], [`Budget::save`], [`State`] |
 //! | spend from one budget in several processes | [`Store`], [`Leases`], the module [`store`] |
-//! | see what was spent on what | [`Spend`], [`Outcome`] |
+//! | see what was spent on what | [`Spend`], [`Outcome`]; by session, tool, model and route: [`Book`], the module [`book`] |
 //! | count it elsewhere | [`metrics`], with the feature of that name |
 //! | estimate a call | [`FromRequest`], [`Estimator`], [`Learned`], [`estimate_tokens`] |
 //!
@@ -83,6 +83,7 @@
 
 mod account;
 mod allowance;
+pub mod book;
 mod budget;
 mod builder;
 mod cell;
@@ -110,13 +111,14 @@ mod window;
 
 pub use self::{
     allowance::Allowance,
+    book::{Amounts, Book, Filter, GroupBy, Labels, Row},
     budget::{Budget, Line, Snapshot},
     builder::BudgetBuilder,
     charge::Charge,
     denial::{Denial, Reason},
     estimate::{Average, Estimate, EstimateFn, Estimator, Fixed, FromRequest, LearnBy, Learned, Priced},
     future::ResponseFuture,
-    key::{AllPass, And, KeyFn, Keyed, OneForAll, PassFn, PassSoft},
+    key::{AllPass, And, KeyFn, Keyed, Labelled, OneForAll, PassFn, PassSoft},
     layer::BudgetLayer,
     ledger::Ledger,
     service::Budgeted,

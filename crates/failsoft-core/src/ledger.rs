@@ -33,10 +33,10 @@
 
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{Call, Usage};
+use crate::{Call, Class, Usage};
 
 /// What a call's [`Reservation`](crate::Reservation) is told. Each is told exactly once; with several threads, a `Late` may overtake the
 /// `Settled`.
@@ -54,6 +54,18 @@ pub enum Closing {
         /// What that attempt used.
         usage: Usage,
     },
+}
+
+/// One attempt that is over, as whoever read its answer knew it: what a [`Slot`] was told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Attempted<'a> {
+    /// What it used.
+    pub usage: &'a Usage,
+    /// The target's name, where it has one.
+    pub target: Option<&'a Arc<str>>,
+    /// What its outcome meant. `None` where nobody said: it was dropped before its end, or its reader does not know.
+    pub class: Option<Class>,
 }
 
 /// The sum of one scope.
@@ -164,6 +176,8 @@ impl Sum {
 pub struct Slot {
     call: Call,
     usage: Usage,
+    target: Option<Arc<str>>,
+    class: Option<Class>,
 }
 
 impl Slot {
@@ -171,12 +185,25 @@ impl Slot {
     pub fn set(&mut self, usage: &Usage) {
         self.usage.set(usage);
     }
+
+    /// Says which target the attempt is on.
+    pub fn on(&mut self, target: Option<Arc<str>>) {
+        self.target = target;
+    }
+
+    /// Says what the outcome of the attempt meant. What is said last counts.
+    pub const fn ended(&mut self, class: Class) {
+        self.class = Some(class);
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let Self { usage, target, class, .. } = &*self;
+        let attempted = Attempted { usage, target: target.as_ref(), class: *class };
         self.call.each_ledger(|ledger, reservation| {
-            if let Some(closing) = ledger.close(self.usage) {
+            reservation.attempted(&attempted);
+            if let Some(closing) = ledger.close(*usage) {
                 reservation.close(closing);
             }
         });
@@ -197,7 +224,7 @@ impl Call {
     pub fn slot() -> Option<Slot> {
         let call = Self::current()?;
         call.each_ledger(|ledger, _| ledger.open());
-        Some(Slot { call, usage: Usage::default() })
+        Some(Slot { call, usage: Usage::default(), target: None, class: None })
     }
 
     /// What the attempts below this scope used, as far as they are over.
@@ -209,8 +236,6 @@ impl Call {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{Next, Reservation, Reserved};
 
@@ -277,6 +302,46 @@ mod tests {
         std::thread::spawn(move || drop(winner)).join().unwrap();
         assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage: tokens(18), unknown: 0 }]);
         assert_eq!(call.usage(), tokens(18));
+    }
+
+    #[test]
+    fn each_attempt_is_told_to_every_budget_around_before_the_sum_is() {
+        #[derive(Clone, Default)]
+        struct Keeps(Arc<Mutex<Vec<String>>>);
+
+        impl Reservation for Keeps {
+            fn reserve(&self) -> bool {
+                true
+            }
+
+            fn release(&self) {}
+
+            fn attempted(&self, attempted: &Attempted<'_>) {
+                let Attempted { usage, target, class } = *attempted;
+                let class = class.map(Class::as_str);
+                self.0.lock().unwrap().push(format!("{:?} {target:?} {class:?}", usage.output));
+            }
+
+            fn close(&self, _: Closing) {
+                self.0.lock().unwrap().push("closed".to_owned());
+            }
+        }
+
+        let (outer, inner) = (Keeps::default(), Keeps::default());
+        let around = Call::options().reserving(outer.clone());
+        let reserved = around.call().enter(|| Call::options().reserving(inner.clone()));
+        let mut slot = attempt(&reserved.call(), Some(3));
+        slot.on(Some("a".into()));
+        slot.ended(Class::Overloaded);
+        drop(slot);
+        drop(attempt(&reserved.call(), None));
+        drop(reserved);
+        drop(around);
+        let told = [r#"Some(3) Some("a") Some("overloaded")"#, "None None None", "closed"];
+        assert_eq!(
+            (&*outer.0.lock().unwrap(), &*inner.0.lock().unwrap()),
+            (&told.map(String::from).to_vec(), &told.map(String::from).to_vec())
+        );
     }
 
     #[test]

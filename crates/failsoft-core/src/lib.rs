@@ -122,7 +122,7 @@ pub use self::{
     health::{Condition, Health},
     insight::{Alternative, Facts, Finish, Insight, Slow, ToolCall},
     key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
-    ledger::{Closing, Slot},
+    ledger::{Attempted, Closing, Slot},
     observation::Observation,
     observe::{NoTool, ObserveFuture, ObserveLayer, Observing, ToolFn, ToolOf},
     replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},

@@ -46,6 +46,13 @@ impl Attempt {
         }
     }
 
+    /// Says what the outcome means: what is said last counts.
+    pub(crate) fn ended(&mut self, class: Class) {
+        if let Some(slot) = &mut self.slot {
+            slot.ended(class);
+        }
+    }
+
     /// Writes down what was learnt; the verdict is for whoever hands the answer on.
     pub(crate) fn tell(&mut self, learnt: Facts) {
         self.used(&learnt.usage);

@@ -55,25 +55,31 @@ impl LlmDecoder {
 impl Decoder for LlmDecoder {
     fn feed(&mut self, bytes: &Bytes) -> Seen {
         self.begin(bytes);
-        match &mut self.way {
+        let seen = match &mut self.way {
             Way::Whole(whole) => whole.feed(bytes, self.attempt.config.max_body),
             Way::Events(events) | Way::Begun(events) => {
                 let seen = events.feed(bytes, &mut self.attempt);
                 self.is_complete |= seen.end.is_some();
                 seen
             }
-        }
+        };
+        let class = seen.fault.as_ref().map(|fault| fault.class()).or_else(|| Some(seen.end?.class()));
+        class.into_iter().for_each(|class| self.attempt.ended(class));
+        seen
     }
 
     fn end(&mut self, end: End<'_>) -> Result<Option<Verdict>, Fault> {
-        if let End::Error(error) = end {
-            return self.attempt.cut(error);
-        }
-        let ended = match &mut self.way {
-            Way::Whole(whole) => Ok(whole.judge(&mut self.attempt)),
-            Way::Events(events) | Way::Begun(events) => events.end(&mut self.attempt),
+        let is_cut = matches!(end, End::Error(_));
+        let ended = match (end, &mut self.way) {
+            (End::Error(error), _) => self.attempt.cut(error),
+            (_, Way::Whole(whole)) => Ok(whole.judge(&mut self.attempt)),
+            (_, Way::Events(events) | Way::Begun(events)) => events.end(&mut self.attempt),
         };
-        self.is_complete |= ended.is_ok();
+        self.is_complete |= ended.is_ok() && !is_cut;
+        match &ended {
+            Ok(verdict) => verdict.iter().for_each(|verdict| self.attempt.ended(verdict.class())),
+            Err(fault) => self.attempt.ended(fault.class()),
+        }
         ended
     }
 }

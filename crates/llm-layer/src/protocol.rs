@@ -11,7 +11,7 @@
 
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded};
+use failsoft_core::{Call, Insight, Slot, Usage, class_of_status, is_encoded, verdict_of_head};
 use http::{HeaderMap, StatusCode, header, response::Parts};
 use stream_layer::{Beyond, Limits, Mode, Protocol, Reader, Until};
 
@@ -63,7 +63,11 @@ impl<Req: 'static> Protocol<Req> for LlmProtocol {
         let look = look(request);
         let provider = self.config.provider.of_call(&look);
         let offered = Offered::seen(provider, &look);
-        LlmReader { config: Arc::clone(&self.config), provider, offered, slot: Call::slot() }
+        let mut slot = Call::slot();
+        if let Some(slot) = &mut slot {
+            slot.on(self.config.name.clone());
+        }
+        LlmReader { config: Arc::clone(&self.config), provider, offered, slot }
     }
 }
 
@@ -105,6 +109,9 @@ impl Reader for LlmReader {
         if let Some(slot) = slot.as_mut().filter(|_| is_turned_down(parts.status)) {
             // Nothing was produced. A body that says otherwise is believed.
             slot.set(&Usage { input: Some(0), output: Some(0), ..Usage::default() });
+        }
+        if let (Some(slot), Some(verdict)) = (&mut slot, verdict_of_head(parts.status, &parts.headers)) {
+            slot.ended(verdict.class());
         }
         let provider = match kind_of(&parts.headers) {
             // Nobody else streams in this way.

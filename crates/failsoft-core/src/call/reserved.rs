@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
 use super::{Call, CallOptions, Scope, frame::Moved, spare};
-use crate::{Closing, Usage, ledger::Ledger};
+use crate::{Attempted, Closing, Usage, ledger::Ledger};
 
 /// What a budget has reserved for a call. It lives in the scope of the call, see [`CallOptions::reserving`], and is asked for
 /// more before each further attempt that a retry, a hedge or a fallback inside makes.
@@ -16,6 +16,9 @@ pub trait Reservation: AsAny + Send + Sync + 'static {
     /// Gives back what the last [`reserve`](Self::reserve) took: the attempt was not made. Nothing where nothing was taken, or
     /// the call has settled.
     fn release(&self);
+
+    /// An attempt is over, of whose usage [`close`](Self::close) tells as a part of the sum, or after this as late. Default: nothing.
+    fn attempted(&self, _: &Attempted<'_>) {}
 
     /// Takes in what the attempts used. [`Closing::Settled`] comes once, [`Closing::Late`] for each attempt that ends later; with
     /// several threads, a `Late` may overtake the `Settled`.
