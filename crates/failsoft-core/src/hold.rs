@@ -280,6 +280,13 @@ impl Waiting {
     }
 }
 
+/// An empty body, for layers outside that answer in place of the service, such as tower-http's timeout.
+impl<B> Default for Held<B> {
+    fn default() -> Self {
+        Self { read: VecDeque::new(), rest: None, trailers: None, gate: None }
+    }
+}
+
 impl<B> Held<B> {
     /// A body that was read to its end.
     #[must_use]

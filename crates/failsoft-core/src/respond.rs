@@ -147,6 +147,13 @@ pin_project! {
     }
 }
 
+/// An empty body, for layers outside that answer in place of the service, such as tower-http's timeout.
+impl<B> Default for RespondBody<B> {
+    fn default() -> Self {
+        Self { body: None, text: Bytes::new() }
+    }
+}
+
 impl<B: Body<Error: Into<BoxError>>> Body for RespondBody<B> {
     type Data = Bytes;
     type Error = BoxError;

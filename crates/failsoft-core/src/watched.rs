@@ -56,6 +56,13 @@ impl<B, J, G> Watched<B, J, G> {
     }
 }
 
+/// An empty body that nobody watches: what a layer outside answers with in place of the service, such as tower-http's timeout.
+impl<B: Default, J, G> Default for Watched<B, J, G> {
+    fn default() -> Self {
+        Self::bare(B::default())
+    }
+}
+
 impl<B: Body, J: Judge, G: Guard> Watched<B, J, G> {
     /// A body that is watched. One that has already ended is settled at once.
     pub fn new(body: B, judge: J, guard: G) -> Self {

@@ -14,8 +14,9 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use crate::{
-    Decoder,
-    clock::{Alarm, Due},
+    Decoder, Limits,
+    clock::{Alarm, Clock, Due},
+    events::Witness,
     reading::{Kept, Reading, to_bytes},
 };
 
@@ -45,6 +46,16 @@ pin_project! {
 enum Late {
     Failure(Fault),
     Verdict(Verdict),
+}
+
+/// An empty body, for layers outside that answer in place of the service, such as tower-http's timeout.
+impl<B, D: Decoder> Default for StreamedBody<B, D> {
+    fn default() -> Self {
+        let clock = Clock::new(Instant::now(), Limits::NONE, None);
+        let reading = Reading::passing(clock, Witness::default());
+        let (kept, alarm) = Default::default();
+        Self { kept, body: None, trailers: None, late: None, reading, alarm }
+    }
 }
 
 impl<B: Body, D: Decoder> StreamedBody<B, D> {

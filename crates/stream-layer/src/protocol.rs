@@ -173,6 +173,11 @@ pub struct Limits {
     pub total: Option<Duration>,
 }
 
+impl Limits {
+    pub(crate) const NONE: Self =
+        Self { first_content: None, soft_first_content: None, idle: None, soft_idle: None, total: None };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -31,6 +31,13 @@ pin_project! {
     }
 }
 
+/// An empty body, for layers outside that answer in place of the service.
+impl<B> Default for CacheBody<B> {
+    fn default() -> Self {
+        Self::held(Held::default())
+    }
+}
+
 impl<B> CacheBody<B> {
     /// A body that is not recorded.
     pub(super) const fn plain(body: B) -> Self {

@@ -35,6 +35,18 @@ where
     restarts: Option<Box<Mutex<Restarts<S, Req, P>>>>,
 }
 
+/// An empty body, for layers outside that answer in place of the service.
+impl<S, Req, P> Default for RestartBody<S, Req, P>
+where
+    S: Service<Req>,
+    S::Response: Hold,
+    P: Replay<Req>,
+{
+    fn default() -> Self {
+        Self { body: None, restarts: None }
+    }
+}
+
 /// What another stream is asked with.
 pub(super) struct Source<S, Req, P: Replay<Req>> {
     pub(super) service: Option<S>,

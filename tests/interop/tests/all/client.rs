@@ -159,7 +159,7 @@ async fn traced_inside_and_outside_answers_are_the_same() {
 
 /// Numbers the requests.
 #[derive(Clone, Default)]
-struct Numbered(Arc<AtomicU64>);
+pub(crate) struct Numbered(Arc<AtomicU64>);
 
 impl MakeRequestId for Numbered {
     fn make_request_id<B>(&mut self, _: &http::Request<B>) -> Option<RequestId> {

@@ -5,6 +5,7 @@ mod balance;
 mod buffer;
 mod client;
 mod limits;
+mod matrix;
 mod retry;
 mod server;
 mod timeout;

@@ -124,3 +124,62 @@ async fn a_deadline_of_the_call_is_nearer_than_a_timeout_and_is_the_callers() {
     assert_eq!(Fault::find(&*error).unwrap().class(), Class::Timeout(Limit::Total));
     assert_eq!((began.elapsed(), circuit.state()), (2 * SECOND, State::Closed));
 }
+
+/// tower-http's timeout answers in place of what is inside it, with an empty body of the type that would have come.
+mod in_place {
+    use std::{convert::Infallible, future::Pending};
+
+    use bytes::Bytes;
+    use failsoft_core::{BoxError, RespondLayer};
+    use fallback_layer::cache::{Cache, CacheLayer};
+    use http_body::Body;
+    use llm_layer::LlmLayer;
+    use stream_layer::{AnyContent, StreamLayer};
+    use tower::Service;
+    use tower_http::timeout::TimeoutLayer;
+
+    use super::*;
+    use crate::{Request, Response};
+
+    fn hangs() -> impl Service<
+        Request,
+        Response = Response,
+        Error = Infallible,
+        Future = Pending<Result<Response, Infallible>>,
+    > + Clone {
+        tower::service_fn(|_: Request| std::future::pending::<Result<Response, Infallible>>())
+    }
+
+    async fn is_empty<S, B>(service: S)
+    where
+        S: Service<Request, Response = http::Response<B>, Error: Into<BoxError>>,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Default,
+    {
+        let limit = TimeoutLayer::with_status_code(http::StatusCode::GATEWAY_TIMEOUT, SECOND);
+        let response = limit.layer(service).oneshot(request()).await.map_err(Into::into).unwrap();
+        assert_eq!(response.status(), 504);
+        let body = response.into_body();
+        assert!(body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(0));
+        assert!(body.collect().await.map_err(Into::into).unwrap().to_bytes().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_body_of_ours_can_be_empty() {
+        let (breaker, circuit) = breaker(1);
+        let validate = ValidateLayer::builder().build().unwrap();
+        let llm = LlmLayer::builder().first_content(None).build().unwrap();
+        let stream = StreamLayer::builder(AnyContent).first_content(None).build().unwrap();
+        let cache = CacheLayer::new(Cache::builder().shared_by_all().build().unwrap());
+        is_empty(breaker.layer(hangs())).await;
+        is_empty(RespondLayer.layer(breaker.layer(hangs()))).await;
+        is_empty(validate.layer(hangs())).await;
+        is_empty(llm.layer(hangs())).await;
+        is_empty(stream.layer(hangs())).await;
+        is_empty(cache.layer(hangs())).await;
+        let stack =
+            ServiceBuilder::new().layer(retry(1).build().unwrap()).layer(breaker).layer(validate).layer(llm);
+        is_empty(stack.service(hangs())).await;
+        assert_eq!(circuit.counts().total, 0, "who was dropped says nothing of the target");
+    }
+}

@@ -26,6 +26,13 @@ pin_project! {
     }
 }
 
+/// An empty body, for layers outside that answer in place of the service.
+impl<B> Default for ChatBody<B> {
+    fn default() -> Self {
+        Self::plain(Held::default())
+    }
+}
+
 impl<B> ChatBody<B> {
     pub(super) const fn plain(body: Held<B>) -> Self {
         Self { body, lines: None, end: None }
