@@ -79,6 +79,10 @@ struct Sum {
     open: u32,
     /// Whether there ever was a slot: without one, all the rest is as it was made.
     was_opened: bool,
+    /// There was more than one.
+    has_many: bool,
+    /// The sum is what was seen of the one attempt, which itself said nothing.
+    is_seen: bool,
     state: State,
 }
 
@@ -129,13 +133,23 @@ impl Ledger {
     fn open(&self) {
         self.with(|sum| {
             sum.open = sum.open.saturating_add(1);
-            sum.was_opened = true;
+            sum.has_many |= std::mem::replace(&mut sum.was_opened, true);
+            if std::mem::take(&mut sum.is_seen) {
+                // Beside others it is unknown: nobody could tell whose prompt is missing in the sum.
+                (sum.usage, sum.unknown) = (Usage::default(), 1);
+            }
         });
     }
 
-    /// Adds what an attempt used. What is given back is to be told when nothing is locked.
-    fn close(&self, usage: Usage) -> Option<Closing> {
+    /// Adds what an attempt used, or what was seen of it. What is given back is to be told when nothing is locked.
+    fn close(&self, usage: Usage, seen: u64) -> Option<Closing> {
         self.with(|sum| {
+            let says_nothing = usage.is_unknown() && seen > 0;
+            let usage = match says_nothing && (!sum.has_many || sum.state == State::Settled) {
+                true => Usage { output: Some(seen), ..usage },
+                false => usage,
+            };
+            sum.is_seen = says_nothing && !sum.has_many;
             sum.usage += usage;
             sum.unknown = sum.unknown.saturating_add(u32::from(usage.is_unknown()));
             sum.open = sum.open.saturating_sub(1);
@@ -178,6 +192,7 @@ pub struct Slot {
     usage: Usage,
     target: Option<Arc<str>>,
     class: Option<Class>,
+    seen: u64,
 }
 
 impl Slot {
@@ -195,15 +210,21 @@ impl Slot {
     pub const fn ended(&mut self, class: Class) {
         self.class = Some(class);
     }
+
+    /// At least so many tokens of an answer were seen that did not come to its end. Where nothing else is [set](Self::set), and this is
+    /// the only attempt of a call, they are the output that it used; beside other attempts it has said nothing.
+    pub const fn saw(&mut self, output: u64) {
+        self.seen = output;
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let Self { usage, target, class, .. } = &*self;
+        let Self { usage, seen, target, class, .. } = &*self;
         let attempted = Attempted { usage, target: target.as_ref(), class: *class };
         self.call.each_ledger(|ledger, reservation| {
             reservation.attempted(&attempted);
-            if let Some(closing) = ledger.close(*usage) {
+            if let Some(closing) = ledger.close(*usage, *seen) {
                 reservation.close(closing);
             }
         });
@@ -224,7 +245,7 @@ impl Call {
     pub fn slot() -> Option<Slot> {
         let call = Self::current()?;
         call.each_ledger(|ledger, _| ledger.open());
-        Some(Slot { call, usage: Usage::default(), target: None, class: None })
+        Some(Slot { call, usage: Usage::default(), seen: 0, target: None, class: None })
     }
 
     /// What the attempts below this scope used, as far as they are over.
@@ -372,6 +393,41 @@ mod tests {
         drop(attempt(&call, None));
         drop(closer);
         assert_eq!(*told.lock().unwrap(), [Closing::Settled { usage: Usage::default(), unknown: 1 }]);
+    }
+
+    #[test]
+    fn what_was_seen_of_an_answer_that_was_cut_counts_for_the_only_attempt_and_is_unknown_beside_others() {
+        let seen = |call: &Call| {
+            let mut slot = attempt(call, None);
+            slot.saw(7);
+            slot
+        };
+        let settled = |usage, unknown| [Closing::Settled { usage, unknown }];
+        let (call, closer, told) = call();
+        drop(seen(&call));
+        drop(closer);
+        assert_eq!(*told.lock().unwrap(), settled(tokens(7), 0));
+        let (call, closer, told) = self::call();
+        let mut slot = seen(&call);
+        slot.set(&tokens(3));
+        drop((slot, closer));
+        assert_eq!(*told.lock().unwrap(), settled(tokens(3), 0), "what was said counts");
+        // Before another, after another, and at the same time.
+        let (call, closer, told) = self::call();
+        drop(seen(&call));
+        drop(attempt(&call, Some(5)));
+        drop(closer);
+        assert_eq!(*told.lock().unwrap(), settled(tokens(5), 1));
+        let (call, closer, told) = self::call();
+        drop(attempt(&call, Some(5)));
+        drop(seen(&call));
+        drop(closer);
+        assert_eq!(*told.lock().unwrap(), settled(tokens(5), 1));
+        let (call, closer, told) = self::call();
+        drop((seen(&call), seen(&call), closer));
+        assert_eq!(*told.lock().unwrap(), settled(Usage::default(), 2));
+        drop(seen(&call));
+        assert_eq!(told.lock().unwrap().last(), Some(&Closing::Late { usage: tokens(7) }));
     }
 
     #[test]

@@ -40,7 +40,11 @@ impl Attempt {
     pub(crate) fn wrote(&mut self, bytes: u64) {
         let said = self.insight.usage();
         let written = bytes.div_ceil(BYTES_OF_A_TOKEN);
-        if written > said.total_output() {
+        if said.is_unknown() {
+            if let Some(slot) = &mut self.slot {
+                slot.saw(written);
+            }
+        } else if written > said.total_output() {
             let output = Some(written - said.reasoning.unwrap_or(0));
             self.used(&Usage { output, ..Usage::default() });
         }

@@ -97,8 +97,8 @@
 //!
 //! `[DONE]` is the end, whatever the socket does after it. Usage is read from any chunk, the last value counts, and is set
 //! in the current call's [`Slot`](failsoft_core::Slot) as it comes: a caller who hangs up is billed for what was seen. Of an answer
-//! that did not come to its end, what came counts for a token of output for each 4 bytes, unless more was told; of one that came to its
-//! end without a word of usage, [`Facts::output_bytes`](failsoft_core::Facts::output_bytes) is what an estimate can be made of.
+//! that did not come to its end, what came counts for a token of output for each 4 bytes, unless more was told, or other attempts of the
+//! call were made; of one that came to its end without a word of usage, [`Facts::output_bytes`](failsoft_core::Facts::output_bytes) is what an estimate can be made of.
 //! Arguments are put together by index and parsed once, strictly, at the end.
 //!
 //! The limits of time are those of [`stream_layer`]; the one on [first content](LlmLayerBuilder::first_content) is off
