@@ -86,6 +86,12 @@ impl Budget {
         self.cell.leasing(self.at).zip(self.rules().shared.as_ref())
     }
 
+    fn ask_store_at_once(&self) {
+        if let Some((leasing, _)) = self.leasing() {
+            leasing.ask_at_once();
+        }
+    }
+
     /// Whether the store was ever asked.
     pub(crate) fn has_leased(&self) -> bool {
         self.leasing().is_some_and(|(leasing, _)| leasing.has_asked())
@@ -141,6 +147,7 @@ impl Budget {
     /// [store](crate::Store), the limit of all together: the next call, or [`write_back`](crate::Ledger::write_back), tells it.
     pub fn set_limit(&self, limit: u64) {
         self.change(|account, rules, _| account.set_limit(rules, limit));
+        self.ask_store_at_once();
     }
 
     /// What is spent: the usage of all calls that have ended, estimated where a call did not tell.
@@ -228,6 +235,7 @@ impl Budget {
             account.set_limit(rules, state.limit);
             account.restore(rules, state.spent);
         });
+        self.ask_store_at_once();
     }
 }
 

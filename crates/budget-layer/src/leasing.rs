@@ -127,6 +127,9 @@ pub(crate) struct Ticket {
     rounds: u8,
 }
 
+/// What the policy allows holds so long at least: otherwise nobody could reserve from it.
+const HOLDS: Duration = Duration::from_millis(100);
+
 /// Others may take what was leased for a caller; it asks again so many times.
 const ROUNDS: u8 = 16;
 
@@ -220,6 +223,11 @@ impl Leasing {
     /// Whether the store was ever asked.
     pub(crate) fn has_asked(&self) -> bool {
         self.lock().number > 0
+    }
+
+    /// Something has changed: the next call that does not fit asks at once.
+    pub(crate) fn ask_at_once(&self) {
+        self.lock().quiet_until = None;
     }
 
     /// Whoever drove an exchange goes: another has to.
@@ -355,7 +363,8 @@ impl Leasing {
                 state.end = End::Failed;
                 let again = at.checked_add(shared.leases.ask_again);
                 state.quiet_until = again;
-                self.go_without(state, budget, shared, (number, since), again.unwrap_or(at));
+                let holds = at.checked_add(shared.leases.ask_again.max(HOLDS)).unwrap_or(at);
+                self.go_without(state, budget, shared, (number, since), holds);
                 let text = error.to_string();
                 state.error = Some(error);
                 Told::Failed { is_first, text }

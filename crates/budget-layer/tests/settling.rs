@@ -75,6 +75,54 @@ async fn a_stream_read_to_its_end_counts_its_last_usage_once() {
     assert_eq!(budget.spend().unknown(), 0);
 }
 
+// G91: the pieces of a stream that count from 1 to 100 were added up to 5 050.
+#[tokio::test]
+async fn a_stream_that_counts_up_in_each_of_its_pieces_counts_its_last_figure() {
+    let call = one();
+    let slot = call.asked.slot();
+    let (budget, response) =
+        call.answered(Answer::read(slot, (1..=100).map(|output| Step::Told(usage(9, output)))));
+    response.into_body().collect().await.unwrap();
+    assert_eq!(standing(&budget, Outcome::Success), (109, 0, 1));
+}
+
+// G92, V-H1: of each field what was said last counts, and a later piece that does not say it takes nothing away.
+#[tokio::test]
+async fn a_later_piece_that_leaves_a_field_out_keeps_what_was_said_of_it() {
+    let call = one();
+    let slot = call.asked.slot();
+    let output = |output| Step::Told(Usage { output: Some(output), ..Usage::default() });
+    let steps = [Step::Told(usage(25, 1)), output(8), Step::Text, output(15)];
+    let (budget, response) = call.answered(Answer::read(slot, steps));
+    response.into_body().collect().await.unwrap();
+    assert_eq!((standing(&budget, Outcome::Success), budget.spend().unknown()), ((40, 0, 1), 0));
+}
+
+// V-H2, G92: the first piece tells the input with what a cache served, the last one tells both apart: it was counted twice.
+#[tokio::test]
+async fn input_that_is_split_up_by_a_later_piece_counts_once() {
+    let call = one();
+    let slot = call.asked.slot();
+    let split = Usage { cache_read: Some(70), ..usage(30, 15) };
+    let (budget, response) =
+        call.answered(Answer::read(slot, [Step::Told(usage(100, 1)), Step::Told(split)]));
+    response.into_body().collect().await.unwrap();
+    assert_eq!(standing(&budget, Outcome::Success), (115, 0, 1));
+}
+
+// G98, V-H7: the loser of a hedge was billed in full, or its spending to nobody: it counts for what it used, once.
+#[tokio::test]
+async fn the_loser_of_a_hedge_counts_for_its_input_and_what_it_wrote_until_it_was_dropped() {
+    let call = one();
+    let mut loser = call.asked.slot();
+    loser.set(&usage(9, 4));
+    drop(loser);
+    let slot = call.asked.slot();
+    let (budget, response) = call.answered(Answer::read(slot, [Step::Told(usage(9, 20))]));
+    response.into_body().collect().await.unwrap();
+    assert_eq!((standing(&budget, Outcome::Success), budget.spend().unknown()), ((9 + 4 + 29, 0, 1), 0));
+}
+
 // G97, V-H4: a client that hung up before the last piece paid nothing.
 #[tokio::test]
 async fn a_body_dropped_half_way_counts_the_input_and_the_output_that_was_seen() {

@@ -369,6 +369,45 @@ async fn by_option_each_account_may_spend_so_much_beyond_its_lease_once_an_outag
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_asked_again_at_once_is_gone_without_all_the_same() {
+    for (policy, passed) in
+        [(StoreFailure::Deny, 0), (StoreFailure::Allow(SECOND), 20), (StoreFailure::LocalCap(50), 5)]
+    {
+        let store = Flaky::new();
+        store.now(How::Fails);
+        let one = process(store.leases().ask_again(Duration::ZERO).on_failure(policy), 1_000);
+        assert_eq!(one.calls(20).await, passed, "{policy:?}");
+        advance(SECOND).await;
+        assert_eq!(one.calls(20).await, 0, "{policy:?}");
+        store.now(How::Answers);
+        assert_eq!(one.calls(1).await, 1);
+    }
+}
+
+#[cfg(feature = "http")]
+#[tokio::test(start_paused = true)]
+async fn what_the_server_says_it_has_left_holds_beside_a_lease_and_no_store_is_asked_for_it() {
+    let store = Flaky::new();
+    let one = with(store.leases(), |builder| {
+        builder.tokens(1_000).within(Window::sliding(60 * SECOND)).heed_quota_headers()
+    });
+    let mut call = one.start(request());
+    assert_pending!(call.poll());
+    let asked = one.model.next();
+    let slot = asked.slot();
+    let mut answer = Answer::read(slot, [Step::Told(usage(0, 10))]);
+    answer.headers_mut().insert("x-ratelimit-remaining-tokens", 5.into());
+    answer.headers_mut().insert("x-ratelimit-reset-tokens", "20s".parse().unwrap());
+    asked.send(Ok(answer));
+    assert_ready!(call.poll()).unwrap().into_body().collect().await.unwrap();
+    let err = one.call(request(), 10).await.unwrap_err();
+    assert_eq!((denial(&err).left(), denial(&err).renews_in(), store.asked()), (5, Some(20 * SECOND), 1));
+    advance(20 * SECOND).await;
+    one.call(request(), 10).await.unwrap();
+    assert_eq!(store.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_in_time_has_failed() {
     let store = Flaky::new();
     store.now(How::Hangs);
@@ -563,7 +602,6 @@ async fn a_key_that_the_store_remembers_may_be_forgotten_and_no_lifetime_spend_i
     assert_eq!((passed, store.store.len()), (9, 3));
     let budget = one.layer.ledger().budget("a").unwrap();
     budget.restore(&Snapshot { limit: 200, spent: 0, reserved: 0 });
-    advance(SECOND).await;
     one.call(of_session("a"), 10).await.unwrap();
     assert_eq!((budget.limit(), budget.remaining()), (200, 90));
 }
