@@ -50,7 +50,7 @@
 //! |---|---|---|
 //! | 1.1 disobeys the task, 1.2 disobeys its role | validate: schemas, required fields, rails, a judge | what can be said as a rule |
 //! | 1.3 repeats steps | validate: an answer that goes round in circles; budget: the session's limit ends the loop, [`pause_above`](crate::budget::BudgetBuilder::pause_above) sooner | circles in one answer; across answers it is bounded, not found |
-//! | 1.4 loses the conversation | llm: `ContextLength` as a class; fallback: a larger window; `adapt_request` to prune | it is told apart from other failures |
+//! | 1.4 loses the conversation | llm: `ContextLength` as a class; fallback: a larger window, or a [pruned](crate::fallback::adapt::chat::prune) request | it is told apart from other failures |
 //! | 1.5 does not know when to stop | budget: the soft line, the denial that tells the model to conclude, the closing reserve in which it can | yes |
 //! | 2.1 starts over, 2.3 loses the thread | – | no: agents' own state |
 //! | 2.2 does not ask back, 2.4 withholds, 2.5 ignores what another said | – | no |
