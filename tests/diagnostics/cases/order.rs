@@ -18,6 +18,6 @@ pub fn carried(client: reqwest::Client) {
 pub fn health() -> Result<(), BoxError> {
     let breaker = BreakerLayer::builder().build()?;
     FallbackLayer::builder().route(Route::new("a", reqwest::Client::new()))
-        .health(either!(breaker, mended: breaker.circuit().clone())); //~ `BreakerLayer` does not know the health of a target //~ `.health(layer.circuit().clone())`
+        .health(either!(breaker, mended: breaker.circuit().clone())); //~ BreakerLayer` does not know the health of a target //~ `.health(layer.circuit().clone())`
     Ok(())
 }
