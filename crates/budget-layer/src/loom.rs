@@ -1,15 +1,18 @@
-//! Every interleaving of calls that are charged to several budgets.
+//! Every interleaving of calls that are charged to several budgets, and of callers that wait for their turn.
 //!
 //! `RUSTFLAGS="--cfg failsoft_loom" cargo test --release -p budget-layer --lib loom`
 
-use ::loom::{model::Builder, thread};
+use std::{
+    sync::Arc,
+    task::{Wake, Waker},
+};
 
-use std::sync::Arc;
+use ::loom::{model::Builder, sync::Notify, thread};
 
 use crate::{
     Budget, Ledger, Outcome, Snapshot, Unit, Window,
     account::{Ask, Lines, Rules, queue::Turn},
-    parts::Parts,
+    parts::{Parts, Place},
     window::Now,
 };
 
@@ -22,11 +25,11 @@ fn model(check: impl Fn() + Send + Sync + 'static) {
     builder.check(check);
 }
 
-fn rules(limit: u64, soft_millionths: u32) -> (Rules, usize) {
+fn rules(unit: Unit, limit: u64, soft_millionths: u32) -> (Rules, usize) {
     let lines = Lines { millionths: [soft_millionths].into(), closing_reserve: 0 };
     let rules = Rules {
         name: "test".into(),
-        unit: Unit::Tokens,
+        unit,
         window: Window::lifetime(),
         limit,
         lines,
@@ -40,12 +43,16 @@ fn rules(limit: u64, soft_millionths: u32) -> (Rules, usize) {
 }
 
 fn budget(limit: u64, soft_millionths: u32) -> Budget {
-    Ledger::together(vec![rules(limit, soft_millionths)])[0].unkeyed().clone()
+    Ledger::together(vec![rules(Unit::Tokens, limit, soft_millionths)])[0].unkeyed().clone()
+}
+
+fn at_once(limit: u64) -> Budget {
+    Ledger::together(vec![rules(Unit::Concurrent, limit, 1_000_000)])[0].unkeyed().clone()
 }
 
 /// Two that stand together, behind one lock.
 fn pair(limits: [u64; 2]) -> [Budget; 2] {
-    let ledgers = Ledger::together(limits.map(|limit| rules(limit, 1_000_000)).into());
+    let ledgers = Ledger::together(limits.map(|limit| rules(Unit::Tokens, limit, 1_000_000)).into());
     [ledgers[0].unkeyed().clone(), ledgers[1].unkeyed().clone()]
 }
 
@@ -172,5 +179,123 @@ fn loom_a_restored_state_and_a_call_in_flight_both_count() {
         // The call was there before the state was restored, and is replaced by it, or came after it.
         let (spent, reserved) = standing(&shared);
         assert!([30, 40].contains(&spent) && reserved == 0, "{spent} {reserved}");
+    });
+}
+
+/// A caller that waits as a [`Line`](crate::line::Line) does: it asks, and sleeps until its waker is used.
+fn wait_for_it(parts: &mut Parts, turn: u64) {
+    let woken = Arc::new(Woken(Notify::new()));
+    let waker = Waker::from(Arc::clone(&woken));
+    let ask = Ask { turn: Turn(turn), ..ASK };
+    let place = Place { waker: &waker, most: 2 };
+    while let Err((_, denied)) = parts.reserve_or_wait(ask, Now::default(), Some(place)) {
+        assert!(denied.waits, "{denied:?}");
+        // A model in which nobody wakes it ends here, and loom says so.
+        woken.0.wait();
+    }
+    parts.leave(Turn(turn), Now::default());
+}
+
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// A budget of one call at once, which is taken.
+fn taken() -> (Budget, Parts) {
+    let budget = at_once(1);
+    let mut parts = parts([&budget], 1);
+    assert!(parts.reserve(ASK, Now::default()).is_ok());
+    (budget, parts)
+}
+
+#[test]
+fn loom_who_waits_is_woken_whenever_what_it_needs_comes_free() {
+    model(|| {
+        let (budget, mut held) = taken();
+        let waiting = {
+            let budget = budget.clone();
+            thread::spawn(move || wait_for_it(&mut parts([&budget], 1), 1))
+        };
+        held.release_all(Now::default());
+        waiting.join().unwrap();
+        assert_eq!((standing(&budget), budget.waiting()), ((0, 1), 0));
+    });
+}
+
+#[test]
+fn loom_of_two_that_wait_each_gets_its_turn_and_whoever_is_settled_wakes_the_next() {
+    model(|| {
+        let (budget, mut held) = taken();
+        let waiting = [1, 2].map(|turn| {
+            let budget = budget.clone();
+            thread::spawn(move || {
+                let mut parts = parts([&budget], 1);
+                wait_for_it(&mut parts, turn);
+                settle(&mut parts, 0);
+            })
+        });
+        settle(&mut held, 0);
+        for waiting in waiting {
+            waiting.join().unwrap();
+        }
+        assert_eq!((standing(&budget), budget.waiting()), ((0, 0), 0));
+    });
+}
+
+#[test]
+fn loom_whoever_gives_up_its_place_as_what_it_needs_comes_free_leaves_it_to_the_next() {
+    model(|| {
+        let (budget, mut held) = taken();
+        let mut first = parts([&budget], 1);
+        let ask = Ask { turn: Turn(1), ..ASK };
+        let place = Place { waker: Waker::noop(), most: 2 };
+        assert!(
+            first.reserve_or_wait(ask, Now::default(), Some(place)).is_err_and(|(_, denied)| denied.waits)
+        );
+        let next = {
+            let budget = budget.clone();
+            thread::spawn(move || wait_for_it(&mut parts([&budget], 1), 2))
+        };
+        let leaving = thread::spawn(move || first.leave(Turn(1), Now::default()));
+        held.release_all(Now::default());
+        leaving.join().unwrap();
+        next.join().unwrap();
+        assert_eq!((standing(&budget), budget.waiting()), ((0, 1), 0));
+    });
+}
+
+#[test]
+fn loom_nobody_who_comes_later_passes_the_one_who_waits() {
+    model(|| {
+        let (budget, mut held) = taken();
+        let mut first = parts([&budget], 1);
+        let ask = Ask { turn: Turn(1), ..ASK };
+        let place = Place { waker: Waker::noop(), most: 2 };
+        assert!(first.reserve_or_wait(ask, Now::default(), Some(place)).is_err());
+        let later = {
+            let budget = budget.clone();
+            thread::spawn(move || parts([&budget], 1).reserve(ASK, Now::default()).is_ok())
+        };
+        held.release_all(Now::default());
+        assert!(!later.join().unwrap());
+        assert!(first.reserve_or_wait(ask, Now::default(), Some(place)).is_ok());
+    });
+}
+
+#[test]
+fn loom_a_limit_that_is_raised_wakes_who_waits() {
+    model(|| {
+        let (budget, _held) = taken();
+        let waiting = {
+            let budget = budget.clone();
+            thread::spawn(move || wait_for_it(&mut parts([&budget], 1), 1))
+        };
+        budget.set_limit(2);
+        waiting.join().unwrap();
+        assert_eq!((standing(&budget), budget.waiting()), ((0, 2), 0));
     });
 }

@@ -10,6 +10,8 @@
 
 #[cfg(feature = "calendar")]
 mod calendar;
+#[cfg(all(test, feature = "calendar"))]
+mod driven;
 mod ring;
 
 use std::{fmt, time::Duration};
@@ -138,9 +140,19 @@ impl Clocks {
         Now {
             at: if self.steady { Some(Instant::now()) } else { None },
             #[cfg(feature = "calendar")]
-            wall: if self.wall { Some(jiff::Timestamp::now().as_millisecond()) } else { None },
+            wall: if self.wall { Some(wall()) } else { None },
         }
     }
+}
+
+/// Milliseconds since 1970.
+#[cfg(feature = "calendar")]
+fn wall() -> i64 {
+    #[cfg(test)]
+    if let Some(wall) = driven::wall() {
+        return wall;
+    }
+    jiff::Timestamp::now().as_millisecond()
 }
 
 /// The time, as far as it was read.

@@ -3,12 +3,13 @@
 
 use std::{
     future::{Ready, ready},
+    io,
     pin::pin,
     task::{Context, Poll, Waker},
 };
 
 use allocation_counter::measure;
-use budget_layer::{Allowance, BudgetLayer, Budgeted};
+use budget_layer::{Allowance, BudgetLayer, Budgeted, Denial, Reason};
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
 use tower::{Layer, Service};
 
@@ -77,4 +78,73 @@ fn budgets_in_layers_around_each_other_cost_nothing_more() {
     let mut service = three().layer(three().layer(three().layer(Echo { tells: true })));
     call(&mut service);
     assert_eq!(measure(|| (0..100).for_each(|_| call(&mut service))).count_total, 0);
+}
+
+/// Every 50 000th session spends something; the others' calls are turned down before that.
+const fn spends(session: u32) -> bool {
+    session % 50_000 == 0
+}
+
+#[derive(Clone)]
+struct Sessions;
+
+impl Service<u32> for Sessions {
+    type Response = ();
+    type Error = BoxError;
+    type Future = Ready<Result<(), BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, session: u32) -> Self::Future {
+        ready(if spends(session) {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::ConnectionRefused).into())
+        })
+    }
+}
+
+// A thousand new names a millisecond must not grow the process, nor make anybody forget what a session has spent.
+#[test]
+fn a_million_sessions_take_bounded_memory_and_what_one_spent_is_never_forgotten() {
+    const KEYS: u32 = 10;
+    /// From here on each place is taken by a session that has spent something.
+    const FULL: u32 = 50_000 * (KEYS - 1);
+    let layer = BudgetLayer::builder()
+        .tokens(10)
+        .max_keys(KEYS as usize)
+        .key_fn(|session: &u32| session.to_string())
+        .estimate_fixed(6)
+        .classify(ErrorsOnly)
+        .build()
+        .unwrap();
+    let mut service = layer.layer(Sessions);
+    let mut ask = |session: u32| {
+        let mut cx = Context::from_waker(Waker::noop());
+        match pin!(service.call(session)).poll(&mut cx) {
+            Poll::Ready(Ok(())) => None,
+            Poll::Ready(Err(error)) => Some(Denial::find(&*error).map(Denial::reason)),
+            Poll::Pending => panic!("it answers at once"),
+        }
+    };
+    let counted = measure(|| {
+        for session in 0..1_000_000 {
+            let answer = ask(session);
+            let expected = match session {
+                _ if session > FULL => Some(Some(Reason::KeysFull)),
+                _ if spends(session) => None,
+                _ => Some(None),
+            };
+            assert_eq!(answer, expected, "{session}");
+        }
+    });
+    assert!(counted.bytes_max < 1 << 18, "{counted:?}");
+    let ledger = layer.ledger();
+    assert_eq!((ledger.len(), ledger.turned_away()), (KEYS as usize, 1_000_000 - 1 - u64::from(FULL)));
+    assert_eq!(ledger.total().spent(), 6 * u64::from(KEYS));
+    for session in (0..=FULL).step_by(50_000) {
+        assert_eq!(ask(session), Some(Some(Reason::UsedUp)), "4 of its 10 are left");
+    }
 }

@@ -6,9 +6,7 @@ mod common;
 
 use std::{future::ready, task::Poll, time::Duration};
 
-use budget_layer::{
-    Allowance, BudgetLayer, Budgeted, Denial, Estimate, Estimator, Outcome, Price, Reason, Unit, Window,
-};
+use budget_layer::{Allowance, BudgetLayer, Denial, Estimate, Estimator, Price, Reason, Unit, Window};
 use common::{Answer, Model, Request, Step, is_denied, of_session, refused, request, session, usage};
 use failsoft_core::{BoxError, Call, Class, Denier, ErrorsOnly, Fault, Mark, Observation};
 use http_body_util::BodyExt as _;
@@ -348,39 +346,6 @@ fn the_observation_of_a_restricted_call_says_which_calls_still_pass() {
     let observation: Observation = denial(&err).observation();
     assert_eq!(observation.code(), "EXECUTION_ABORTED_TOKEN_LIMIT");
     assert!(observation.instruction().starts_with("make only those"), "{observation}");
-}
-
-// A thousand new names a millisecond must not grow the process, nor make anybody forget what a session has spent.
-#[test]
-fn of_a_million_sessions_those_that_fit_are_kept_with_what_they_spent_and_the_others_are_denied() {
-    const KEYS: usize = 8;
-    let layer = BudgetLayer::builder()
-        .tokens(10)
-        .max_keys(KEYS)
-        .key_fn(|session: &u32| session.to_string())
-        .estimate_fixed(3)
-        .classify(ErrorsOnly)
-        .build()
-        .unwrap();
-    let ledger = layer.ledger().clone();
-    let mut service: Budgeted<_, _, _, _, _> = layer.layer(service_fn(|_: u32| ready(Ok::<_, BoxError>(()))));
-    for session in 0..KEYS as u32 {
-        tokio_test::block_on(service.call(session)).unwrap();
-    }
-    let err = tokio_test::block_on(service.call(u32::MAX)).unwrap_err();
-    assert_eq!(denial(&err).reason(), Reason::KeysFull);
-    for session in KEYS as u32..1_000_000 {
-        assert!(ledger.open(session.to_string()).is_err());
-    }
-    assert_eq!((ledger.len(), ledger.turned_away()), (KEYS, 1_000_001 - KEYS as u64));
-    assert_eq!(ledger.total().spent(), 3 * KEYS as u64);
-    // Of those that were there first each has what it had left.
-    for session in 0..KEYS as u32 {
-        tokio_test::block_on(service.call(session)).unwrap();
-        tokio_test::block_on(service.call(session)).unwrap();
-        assert!(is_denied(&tokio_test::block_on(service.call(session)).unwrap_err()));
-    }
-    assert_eq!(ledger.total().of(Outcome::Success).spent, 9 * KEYS as u64);
 }
 
 #[test]

@@ -24,8 +24,16 @@ enum Op {
     Say(usize, u64),
     /// The youngest attempt ends.
     EndAttempt(usize),
+    /// A retry further in asks for another attempt.
+    Again(usize),
+    /// It was not made after all.
+    Back(usize),
     /// The call is answered by a body.
     Answer(usize),
+    /// The call is answered by a stream, whose reader learns so much from each of its pieces.
+    Stream(usize, [u64; 3]),
+    /// A piece of the body is read.
+    Piece(usize),
     /// The call fails: sent, or not.
     Fail(usize, bool),
     /// The body is read to its end.
@@ -44,7 +52,11 @@ fn op() -> impl Strategy<Value = Op> {
         4 => call.clone().prop_map(Op::Attempt),
         4 => (call.clone(), 0..60_u64).prop_map(|(call, used)| Op::Say(call, used)),
         4 => call.clone().prop_map(Op::EndAttempt),
-        3 => call.clone().prop_map(Op::Answer),
+        3 => call.clone().prop_map(Op::Again),
+        1 => call.clone().prop_map(Op::Back),
+        2 => call.clone().prop_map(Op::Answer),
+        2 => (call.clone(), [0..60_u64, 0..60, 0..60]).prop_map(|(call, told)| Op::Stream(call, told)),
+        4 => call.clone().prop_map(Op::Piece),
         2 => (call.clone(), any::<bool>()).prop_map(|(call, sent)| Op::Fail(call, sent)),
         3 => call.clone().prop_map(Op::Read),
         2 => call.clone().prop_map(Op::Drop),
@@ -69,6 +81,10 @@ struct Live {
 #[derive(Clone, Debug, Default)]
 struct Obvious {
     estimate: u64,
+    /// Further attempts that were granted.
+    granted: u64,
+    /// What the reader of the stream knows, and what the pieces will tell.
+    stream: Option<(Option<u64>, Vec<u64>)>,
     /// Attempts that are open, with what they said.
     open: Vec<Option<u64>>,
     closed: Vec<Option<u64>>,
@@ -83,6 +99,10 @@ struct Obvious {
 
 impl Obvious {
     fn settle(&mut self) {
+        if self.over.is_some() {
+            // Its body is gone, and the reader with it.
+            self.closed.extend(self.stream.take().map(|(said, _)| said));
+        }
         let Some(unsent) = self.over.filter(|_| self.open.is_empty() && self.settled.is_none()) else {
             return;
         };
@@ -93,7 +113,7 @@ impl Obvious {
         let silent = if nobody && unsent { silent - 1 } else { silent };
         self.guessed = silent * self.estimate;
         self.settled = Some(said + self.guessed);
-        self.unforeseen = said + self.guessed > self.estimate;
+        self.unforeseen = said + self.guessed > self.estimate * (1 + self.granted);
     }
 
     fn late(&mut self, used: u64) {
@@ -107,7 +127,7 @@ impl Obvious {
     }
 
     fn reserved(&self) -> u64 {
-        if self.settled.is_some() { 0 } else { self.estimate }
+        if self.settled.is_some() { 0 } else { self.estimate * (1 + self.granted) }
     }
 }
 
@@ -171,6 +191,7 @@ impl Run {
     fn on(&mut self, at: usize, op: Op) {
         // The youngest calls are the ones of interest.
         let Some(at) = self.live.len().checked_sub(at + 1) else { return };
+        let left = self.limit.saturating_sub(self.spent() + self.reserved());
         let (live, obvious) = (&mut self.live[at], &mut self.obvious[at]);
         match op {
             Op::Attempt(_) if obvious.settled.is_none() => {
@@ -186,6 +207,36 @@ impl Run {
             Op::EndAttempt(_) => {
                 drop(live.slots.pop());
                 obvious.closed.extend(obvious.open.pop());
+            }
+            Op::Again(_) => {
+                let granted = live.scope.enter(Call::take_attempt).is_ok();
+                assert_eq!(granted, obvious.settled.is_none() && obvious.estimate <= left);
+                obvious.granted += u64::from(granted);
+            }
+            Op::Back(_) if obvious.granted > 0 => {
+                live.scope.enter(Call::give_attempt_back);
+                obvious.granted -= u64::from(obvious.settled.is_none());
+            }
+            Op::Stream(_, told) => {
+                if let (Some(asked), Some(mut future)) = (live.asked.take(), live.future.take()) {
+                    let pieces = told.map(|told| Step::Told(usage(0, told)));
+                    let slot = asked.slot();
+                    asked.send(Ok(Answer::read(slot, pieces)));
+                    live.body = Some(tokio_test::assert_ready_ok!(future.poll()));
+                    obvious.stream = Some((None, told.into_iter().rev().collect()));
+                }
+            }
+            Op::Piece(_) => {
+                if let Some(body) = &mut live.body {
+                    let is_over = tokio_test::block_on(body.body_mut().frame()).is_none();
+                    if let Some((said, pieces)) = &mut obvious.stream {
+                        *said = pieces.pop().or(*said);
+                    }
+                    if is_over {
+                        live.body = None;
+                        obvious.over = Some(false);
+                    }
+                }
             }
             Op::Answer(_) => {
                 if let (Some(asked), Some(mut future)) = (live.asked.take(), live.future.take()) {
@@ -203,6 +254,9 @@ impl Run {
             Op::Read(_) => {
                 if let Some(body) = live.body.take() {
                     tokio_test::block_on(body.into_body().collect()).unwrap();
+                    if let Some((said, pieces)) = &mut obvious.stream {
+                        *said = pieces.first().copied().or(*said);
+                    }
                     obvious.over = Some(false);
                 }
             }
@@ -249,8 +303,9 @@ proptest! {
                     highest = highest.max(limit);
                     run.service.ledger().unkeyed().set_limit(limit);
                 }
-                Op::Attempt(at) | Op::Say(at, _) | Op::EndAttempt(at) | Op::Answer(at) | Op::Fail(at, _)
-                | Op::Read(at) | Op::Drop(at) | Op::Late(at, _) => run.on(at, op),
+                Op::Attempt(at) | Op::Say(at, _) | Op::EndAttempt(at) | Op::Again(at) | Op::Back(at) | Op::Answer(at)
+                | Op::Stream(at, _) | Op::Piece(at) | Op::Fail(at, _) | Op::Read(at) | Op::Drop(at)
+                | Op::Late(at, _) => run.on(at, op),
             }
             run.check();
             if !run.obvious.iter().any(|call| call.unforeseen) {
