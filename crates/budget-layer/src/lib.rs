@@ -75,7 +75,7 @@
 //!
 //! `http` (default) estimates `http::Request` and follows the bodies of `http::Response`; `reqwest-013` does the same for reqwest 0.13.
 //! `calendar` adds windows of days and months in named time zones, `serde` makes states and spending serialisable, `metrics` counts
-//! through the crate of that name.
+//! through the crate of that name, `tokenizer` counts prompts exactly, by OpenAI's vocabularies.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The README is tested with the crate.
@@ -109,6 +109,8 @@ pub mod store;
 mod unit;
 mod window;
 
+#[cfg(feature = "tokenizer")]
+pub use self::estimate::Vocabulary;
 pub use self::{
     allowance::Allowance,
     book::{Amounts, Book, Filter, GroupBy, Labels, Row},

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Average, Estimate, Estimator, FromRequest};
+use super::{Average, Estimate, Estimator, FromRequest, TokenizerFn, prompt::count_prompt};
 
 impl<B: Body + 'static> Estimator<http::Request<B>> for FromRequest {
     fn estimate(&self, request: &http::Request<B>) -> Estimate {
@@ -44,11 +44,19 @@ impl FromRequest {
         if bytes.is_empty() {
             return self.of_length(None, path);
         }
-        let (asked, input) = (Asked::read(bytes), estimate_tokens(bytes));
+        let asked = Asked::read(bytes);
+        let input = self.exactly(bytes).unwrap_or_else(|| estimate_tokens(bytes));
         match asked.output() {
             Some(output) => self.of_parts(input, output),
             None => self.guessed(input, asked.answers(), asked.model().unwrap_or(path)),
         }
+    }
+
+    /// The tokens of a prompt, where there is a tokenizer for it.
+    fn exactly(&self, bytes: &[u8]) -> Option<u64> {
+        let TokenizerFn(tokenizer) =
+            self.tokenizer.as_ref().filter(|_| bytes.len() <= self.tokenize_up_to)?;
+        count_prompt(bytes, &**tokenizer)
     }
 
     fn of_length(&self, length: Option<u64>, path: &str) -> Estimate {
@@ -226,6 +234,20 @@ mod tests {
         let never = FromRequest::new().learned(learned).without_learning();
         let request = http::Request::new(r#"{"model": "small"}"#.to_owned());
         assert_eq!(never.estimate(&request), Estimate::parts(5, 1_000));
+    }
+
+    #[test]
+    fn a_prompt_is_given_to_the_tokenizer_unless_it_is_large_or_none_that_is_known() {
+        let estimator = FromRequest::new().tokenizer(|_| 1_000).tokenize_up_to(60);
+        let input = |body: &str| estimator.estimate(&http::Request::new(body.to_owned())).split().unwrap().0;
+        assert_eq!(input(r#"{"messages": [{"content": "hello"}]}"#), 1_000 + 3 + 3);
+        assert_eq!(input(r#"{"query": "hello"}"#), 5);
+        let large = format!(r#"{{"messages": [{{"content": "{}"}}]}}"#, "a ".repeat(20));
+        assert_eq!(input(&large), estimate_tokens(&large));
+        // A tokenizer that says too much is held to the most.
+        let wrong = FromRequest::new().tokenizer(|_| u64::MAX);
+        let most = wrong.estimate(&http::Request::new(r#"{"messages": [{"content": "hello"}]}"#.to_owned()));
+        assert_eq!(most.split().unwrap().0, 200_000);
     }
 
     #[test]
