@@ -73,8 +73,9 @@ struct Scope<R: ?Sized = dyn Reservation> {
     routing: bool,
     /// Whether this scope, or one around it, remembers routes.
     routed: bool,
-    /// Whether it is that of one route, see [`CallOptions::route`].
+    /// Whether it is that of one route, and whether the caller is in haste, see [`CallOptions::route`].
     route: bool,
+    hurried: bool,
     /// Whether it was a [`Deferred`] scope before something was recorded.
     was_deferred: bool,
     /// Made when there is something to note.
@@ -147,6 +148,7 @@ pub struct CallOptions {
     marks: u8,
     isolated: bool,
     route: bool,
+    hurried: bool,
 }
 
 impl CallOptions {
@@ -182,9 +184,9 @@ impl CallOptions {
     }
 
     /// It is the scope of one route of the fallback whose scope is current, and not of the first one, which has none: what that has
-    /// in time, and what is told of it, is not this one's.
-    pub fn route(mut self) -> Self {
-        self.route = true;
+    /// in time, and what is told of it, is not this one's. `hurried`: it has so little time because the caller has.
+    pub fn route(mut self, hurried: bool) -> Self {
+        (self.route, self.hurried) = (true, hurried);
         self
     }
 
@@ -236,6 +238,19 @@ impl Call {
             return None;
         }
         with_frame(|frame| frame.call.as_ref().and_then(Self::deadline)).flatten()
+    }
+
+    /// Whether the nearest deadline is the limit of a [route](CallOptions::route), and neither that of whoever began the call nor near
+    /// because of it: who runs into it is too slow, and the caller is not to blame.
+    #[must_use]
+    pub fn is_deadline_of_route() -> bool {
+        let Some(mut origin) = Self::current() else { return false };
+        let deadline = origin.0.deadline;
+        // Scopes further in have inherited it.
+        while let Some(parent) = origin.0.parent.clone().filter(|parent| parent.0.deadline == deadline) {
+            origin = parent;
+        }
+        deadline.is_some() && origin.0.route && !origin.0.hurried
     }
 
     /// Whether the current call carries a mark.
@@ -498,6 +513,7 @@ impl<R> Scope<R> {
             routing: false,
             routed: false,
             route: false,
+            hurried: false,
             was_deferred: false,
             notes: Mutex::default(),
             ledger,
@@ -519,7 +535,7 @@ impl<R: ?Sized> Scope<R> {
     fn begin(&mut self, options: &CallOptions) {
         (self.deadline, self.marks, self.max_attempts) =
             (options.deadline, options.marks, options.max_attempts);
-        self.route = options.route;
+        (self.route, self.hurried) = (options.route, options.hurried);
         if frame::is_around() {
             self.begin_inside(options);
         }

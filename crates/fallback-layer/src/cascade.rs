@@ -301,7 +301,8 @@ impl<Res> Cascade<Res> {
             (own, callers) => End { at: own.or(callers), is_callers: callers.is_some() },
         };
         let limit = if self.nested { Call::route_limit() } else { None };
-        *self.end.insert(end.within(limit))
+        let of_route = self.nested && end.is_callers && Call::is_deadline_of_route();
+        *self.end.insert(End { is_callers: end.is_callers && !of_route, ..end }.within(limit))
     }
 
     /// The route was cut off by its limit.

@@ -60,6 +60,7 @@
 //!   ends with its own failure, and no event is written.
 //! - A stream that fails after its protocol's own last event (`[DONE]`, `message_stop`, `response.completed`) does not restart: its answer
 //!   is whole.
+//! - A cache around it keeps no answer that was restarted.
 //! - The head stays that of the first stream, but for `content-length`. Each restart takes one of the call's attempts, and is in
 //!   its trail.
 
@@ -88,6 +89,14 @@ use self::body::Source;
 
 /// The name of the event, and its `type`.
 pub const EVENT: &str = "failsoft.restart";
+
+/// Whether a stream has such an event in it.
+#[cfg(feature = "cache")]
+pub(crate) fn has_restarted(events: &[u8]) -> bool {
+    let lines = events.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let mut names = lines.filter_map(|line| line.strip_prefix(b"event:"));
+    names.any(|name| name.trim_ascii() == EVENT.as_bytes())
+}
 
 /// So many restarts of one answer are made by default: as many as a fallback has further routes by default.
 const MAX_RESTARTS: u32 = 2;

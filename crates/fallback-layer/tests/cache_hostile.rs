@@ -154,6 +154,31 @@ async fn json_that_was_cut_where_nobody_said_its_length_is_not_kept_unjudged() {
 }
 
 #[tokio::test]
+async fn a_stream_that_restarted_is_not_kept() {
+    use fallback_layer::restart::RestartLayer;
+
+    let cut =
+        Model::new(|| response("text/event-stream", vec![data("data: The an\n\n"), Err("reset".into())]));
+    let whole = Model::new(|| response("text/event-stream", vec![data(DONE)]));
+    let layer = FallbackLayer::builder().route(Route::new("b", whole.clone())).build().unwrap();
+    let cache = cache();
+    let service = tower::ServiceBuilder::new()
+        .layer(CacheLayer::new(cache.clone()))
+        .layer(RestartLayer::new())
+        .layer(layer)
+        .service(cut);
+    let text = service.oneshot(ask()).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert!(
+        text.starts_with(b"data: The an\n\nevent: failsoft.restart\n") && text.ends_with(DONE.as_bytes())
+    );
+    assert_eq!((whole.calls(), cache.len(), cache.in_flight()), (1, 0, 0));
+    // A text that speaks of it is none.
+    let speaks =
+        || response("text/event-stream", vec![data("data: event: failsoft.restart\n\ndata: [DONE]\n\n")]);
+    assert_eq!(asked_twice(speaks).await, 1);
+}
+
+#[tokio::test]
 async fn one_path_on_two_hosts_is_two_questions() {
     let model = Model::new(|| json("{}"));
     let service = CacheLayer::new(cache()).layer(model.clone());

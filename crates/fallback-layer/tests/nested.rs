@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use failsoft_core::{BoxError, Call, Class, ErrorsOnly, MAX_ATTEMPTS};
+use failsoft_core::{Blame, BoxError, Call, Class, ErrorsOnly, MAX_ATTEMPTS};
 use fallback_layer::{BoxRoute, Builder, Fallback, FallbackLayer, Route};
 use support::{Does, Target, fault, traced};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -236,6 +236,35 @@ async fn so_do_those_whose_next_route_is_started_beside_a_slow_one() {
     // 10 s for the outer route, 5 for the one inside it, and half of that for the innermost.
     let took = start.elapsed();
     assert_eq!((answer.unwrap(), took.as_millis()), ("a2", 2_500 + 1_000), "{trail}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_is_not_to_blame_for_the_limit_of_a_route_around() {
+    let secs = std::time::Duration::from_secs;
+    let blames = async |call: Call| {
+        let inner = layer()
+            .name("b1")
+            .route(Route::new("b2", Target::new("b2", Does::Hang)))
+            .build()
+            .unwrap()
+            .layer(Target::new("b1", Does::Hang));
+        let outer = layer()
+            .name("a")
+            .route(Route::new("b", BoxRoute::new(inner)))
+            .route(Route::new("c", BoxRoute::new(Target::new("c", Does::Fail(Class::Transient)))))
+            .timeout(secs(20))
+            .build()
+            .unwrap()
+            .layer(BoxRoute::new(Target::new("a", Does::Fail(Class::Transient))));
+        call.scope(outer.oneshot(1)).await.unwrap_err();
+        let trail = call.trail();
+        let cut = trail.attempts().iter().filter(|attempt| attempt.verdict.class() != Class::Transient);
+        cut.map(|attempt| attempt.verdict.blame()).collect::<Vec<_>>()
+    };
+    assert_eq!(blames(Call::begin()).await, [Blame::Target; 3]);
+    // It is where its own deadline is nearer than all limits.
+    let hurried = blames(Call::options().timeout(secs(4)).begin()).await;
+    assert!(hurried.contains(&Blame::Caller), "{hurried:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -362,7 +362,7 @@ async fn the_limit_of_a_fallbacks_first_route_is_not_that_of_those_beside_it() {
     outer.enter(|| inner.enter(|| Call::record(attempt("x"))));
     outer.call().unwrap().set_route_limit(Some(at(9)));
     inner.call().unwrap().set_route_limit(Some(at(4)));
-    let beside = outer.enter(|| inner.enter(|| Call::options().route().begin()));
+    let beside = outer.enter(|| inner.enter(|| Call::options().route(false).begin()));
     assert_eq!(beside.enter(Call::route_limit), Some(at(9)));
     assert_eq!(beside.enter(|| Call::begin().enter(Call::route_limit)), Some(at(9)));
     beside.set_route_limit(Some(at(6)));
@@ -404,7 +404,7 @@ fn what_is_told_in_the_scope_of_another_route_is_not_decided_about() {
     let call = Call::begin();
     let mut own = Deferred::routing();
     let of = |layer, next| Attempt::new(layer, Verdict::of(Class::Transient)).then(next);
-    let beside = call.enter(|| own.enter(|| Call::options().route().begin()));
+    let beside = call.enter(|| own.enter(|| Call::options().route(false).begin()));
     call.enter(|| own.enter(|| Call::record(of("inner", Next::Final))));
     beside.enter(|| Call::begin().enter(|| Call::record(of("inner", Next::BudgetEmpty))));
     call.enter(|| own.enter(|| Call::decide(of("outer", Next::NextRoute))));
@@ -415,4 +415,19 @@ fn what_is_told_in_the_scope_of_another_route_is_not_decided_about() {
     );
     // What is decided is an attempt of the calls around, too.
     assert_eq!(call.trail().attempts().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_deadline_it_is_is_known_however_deep() {
+    let secs = Duration::from_secs;
+    let within = |outer: Duration, hurried| {
+        let call = Call::options().timeout(outer).begin();
+        let route = call.enter(|| Call::options().timeout(secs(5)).route(hurried).begin());
+        route.enter(|| Call::begin().enter(Call::is_deadline_of_route))
+    };
+    assert!(within(secs(9), false));
+    assert!(!within(secs(9), true));
+    assert!(!within(secs(3), false), "the caller's is nearer");
+    assert!(!Call::is_deadline_of_route());
+    assert!(!Call::options().route(false).begin().enter(Call::is_deadline_of_route), "there is none");
 }

@@ -19,6 +19,7 @@ use super::{
     similar::Asked,
 };
 use crate::answer::{Answer, ends_as_a_stream, is_broken_json, is_good, is_type, is_whole};
+use crate::restart::has_restarted;
 
 pin_project! {
     /// The body of a response that passed a cache: as it comes, and recorded where it is to be kept; or one that is given
@@ -188,6 +189,11 @@ impl Record {
         let bytes = std::mem::take(&mut self.bytes);
         let Parts { headers, extensions, .. } = &self.parts;
         if !is_whole(headers, bytes.len()) || is_broken_json(headers, extensions, &bytes) {
+            self.core.meters.not_kept(NotKept::Cut);
+            return self.fail();
+        }
+        // Behind a restart another answer begins; what is before it is a part of one.
+        if is_type(headers, "text/event-stream") && has_restarted(&bytes) {
             self.core.meters.not_kept(NotKept::Cut);
             return self.fail();
         }

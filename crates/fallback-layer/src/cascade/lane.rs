@@ -214,14 +214,15 @@ impl<Res> Cascade<Res> {
             events::last_resort(name(plan, lane.route));
             plan.meters.last_resort(lane.route, name(plan, lane.route));
         }
-        let mut options = Call::options().route();
+        let limit = self.running(plan, lane).limit;
+        let mut options = Call::options().route(self.end.is_some_and(|end| end.is_callers));
         if last_resort {
             options = options.mark(failsoft_core::Mark::LastResort);
         }
         if lane.cold {
             options = options.mark(failsoft_core::Mark::Cold);
         }
-        if let Some(limit) = self.running(plan, lane).limit {
+        if let Some(limit) = limit {
             options = options.deadline(limit);
         }
         lane.scope = Some(self.deferred.enter(|| options.begin()));
