@@ -1,6 +1,6 @@
 //! What the cases in `cases/` are made of: the crates under their names, and an expression of which one side is the mistake.
 //!
-//! A case is compiled twice by `tests/mistakes.rs`. As it stands, each line with a comment `//~ text` must have an error that
+//! A case is compiled twice by `tests/all/mistakes.rs`. As it stands, each line with a comment `//~ text` must have an error that
 //! says `text`, and no other line may have one; several texts on a line must all be said. With `--cfg mended` it must
 //! compile: so what the texts tell to do is known to help. Only our own words stand there, for those of rustc change;
 //! of a type of ours the last part of its name without what is before, for the compiler says where it lies as soon as there is

@@ -1,6 +1,5 @@
 //! What only a value can be wrong about is refused at `build`, with the names of the builder and of the field, the value, and what
 //! would be right.
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! The cases in `cases/`, compiled against the crates that this test was linked with. See the crate's docs for how they are
 //! written.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 use std::{
     collections::BTreeSet,
