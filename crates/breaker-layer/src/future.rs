@@ -30,6 +30,7 @@ pin_project! {
 }
 
 impl<F, C> ResponseFuture<F, C> {
+    #[inline(always)]
     pub(crate) fn called(future: F, classify: C, ticket: Ticket) -> Self {
         Self { state: State::Called { future }, classify, ticket: Some(ticket) }
     }
@@ -47,7 +48,7 @@ where
 {
     type Output = Result<<C::Judge as Watch<Res>>::Out<Ticket>, BoxError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let future = match this.state.project() {

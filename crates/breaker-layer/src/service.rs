@@ -101,6 +101,12 @@ impl<S, C> Breaker<S, C> {
 }
 
 impl<S: Clone, C> Breaker<S, C> {
+    #[cold]
+    fn refuse(&mut self, refusal: &Refusal) -> BoxError {
+        self.release();
+        self.circuit.shared().refuse(refusal)
+    }
+
     /// Lets go of what the inner service may hold: its clone holds nothing.
     fn release(&mut self) {
         if std::mem::take(&mut self.polled) {
@@ -167,7 +173,8 @@ where
         if self.wait.is_some() { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    #[inline]
+    // With the layers around it in line, none of their futures is moved from one to the next.
+    #[inline(always)]
     fn call(&mut self, request: Req) -> ResponseFuture<S::Future, C> {
         let closed = match self.asked {
             Asked::Nothing => self.circuit.shared().engine().acquire_if_closed(),
@@ -181,8 +188,8 @@ where
                 ResponseFuture::called(future, self.classify.clone(), starting.ticket())
             }
             Err(refusal) => {
-                self.release();
-                ResponseFuture::refused(self.circuit.shared().refuse(&refusal), self.classify.clone())
+                let error = self.refuse(&refusal);
+                ResponseFuture::refused(error, self.classify.clone())
             }
         }
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task;
 
+use failsoft_core::lent::Place;
 use failsoft_core::{Blocker, BoxError, Call, Class, Denier, Fault, Mark, Verdict};
 use tokio::time::Instant;
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     first_mode: Mode,
     meters: Meters,
     handle: Weak<Handle>,
+    /// Where a thread keeps it for its next call.
+    pub(crate) place: Place,
 }
 
 type Listener = dyn Fn(&Transition) + Send + Sync;
@@ -53,7 +56,8 @@ impl Shared {
         if let Some(group) = &group {
             group.meters.entered(group.name(), engine.state(), 1.0);
         }
-        Self { engine, name, table, waiters, listeners, group, waits, first_mode, meters, handle }
+        let place = Place::next();
+        Self { engine, name, table, waiters, listeners, group, waits, first_mode, meters, handle, place }
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -78,12 +82,6 @@ impl Shared {
         self.waits
     }
 
-    /// Whether a thread may keep it for its next call: not where its calls in flight are counted.
-    #[inline]
-    pub(crate) fn may_be_kept(&self) -> bool {
-        self.group.is_none()
-    }
-
     /// The last handle is gone: nobody can listen any more.
     pub(crate) fn left(&self) {
         self.listeners.clear();
@@ -100,7 +98,7 @@ impl Shared {
         self.snapshot().counts
     }
 
-    #[cfg(feature = "metrics")]
+    #[inline]
     pub(crate) fn group(&self) -> Option<&Group> {
         self.group.as_deref()
     }

@@ -16,6 +16,7 @@ use crate::shared::Shared;
 ///
 /// Public because it is part of the response's type: the body of an `http::Response` carries it.
 pub struct Ticket {
+    /// Until it is settled.
     circuit: Lent,
     permit: Option<Permit>,
     /// Nanoseconds, small enough to be moved cheaply: since the epoch of the circuit when the call began, and
@@ -114,16 +115,15 @@ impl Ticket {
 
 impl Guard for Ticket {
     fn content(&mut self) {
+        let Some(permit) = &self.permit else { return };
+        self.circuit.renew(permit);
         if !self.content_seen {
             self.content_seen = true;
             self.time = self.time.map(|start| NonZeroU64::MIN.saturating_add(self.since(start)));
         }
-        if let Some(permit) = &self.permit {
-            self.circuit.renew(permit);
-        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, verdict: Verdict) {
         let Some(permit) = &self.permit else { return };
         if verdict.is_success() && self.time.is_none() && self.circuit.engine().is_clean_for(permit) {
@@ -132,6 +132,8 @@ impl Guard for Ticket {
         } else {
             self.settle_else(&verdict);
         }
+        // Without a permit nothing looks at it any more.
+        self.circuit.give_back();
     }
 }
 
@@ -161,13 +163,13 @@ pub(crate) struct Starting<'a> {
 }
 
 impl<'a> Starting<'a> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(circuit: &'a Arc<Shared>, permit: Permit) -> Self {
         let time = if circuit.engine().times_calls() { circuit.nanos() } else { None };
         Self { circuit, permit: Some(permit), time }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ticket(self) -> Ticket {
         // it holds nothing but the permit, which goes on: dropping the rest would be code for nothing
         let mut this = ManuallyDrop::new(self);

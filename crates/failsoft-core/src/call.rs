@@ -325,7 +325,7 @@ impl Call {
     #[must_use]
     #[inline]
     pub fn is_routed() -> bool {
-        with_frame(|frame| frame.is_routed()).unwrap_or(false)
+        frame::is_routed()
     }
 
     /// Takes a route by its name, for all fallbacks that lie inside the outermost [`Deferred::routing`] scope.
@@ -372,7 +372,7 @@ impl Call {
     }
 
     fn with_routes(f: impl FnOnce(&mut Routes) -> bool) -> bool {
-        let call = with_frame(|frame| frame.is_routed().then(|| frame.materialise()).flatten()).flatten();
+        let call = with_frame(|frame| Self::is_routed().then(|| frame.materialise()).flatten()).flatten();
         let Some(mut outermost) = call.as_ref() else { return true };
         while let Some(parent) = outermost.0.parent.as_ref().filter(|parent| parent.0.routed) {
             outermost = parent;

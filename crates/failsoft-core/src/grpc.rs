@@ -54,10 +54,12 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
+static STATUS: http::HeaderName = http::HeaderName::from_static("grpc-status");
+
 /// What the `grpc-status` in headers or trailers means, with the advice beside it; `None` where there is none.
 #[must_use]
 pub fn verdict_of_grpc(headers: &HeaderMap) -> Option<Verdict> {
-    let status = headers.get("grpc-status")?;
+    let status = headers.get(&STATUS)?;
     let code = status.to_str().ok().and_then(|text| text.trim().parse().ok());
     let verdict = Verdict::of(code.map_or(Class::Unknown, class_of_grpc_code));
     if verdict.is_success() {

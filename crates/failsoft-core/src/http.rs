@@ -124,7 +124,7 @@ pub(crate) fn step(
     let failure = learnt.filter(|verdict| !verdict.is_success());
     let grpc = is_grpc(headers);
     // A gRPC status in the headers: there are only trailers, and this was the whole answer.
-    let trailers_only = || verdict_of_grpc(headers).filter(|_| grpc);
+    let trailers_only = || if grpc { verdict_of_grpc(headers) } else { None };
     match failure.or_else(|| verdict_of_head(status, headers)).or_else(trailers_only).or(learnt) {
         Some(verdict) => Step::Now(verdict),
         None => {

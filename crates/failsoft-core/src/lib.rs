@@ -60,6 +60,8 @@ mod insight;
 pub mod json;
 mod key_map;
 mod ledger;
+#[doc(hidden)]
+pub mod lent;
 mod observation;
 mod observe;
 mod replay;

@@ -171,6 +171,8 @@ pub struct Auto;
 impl<Req: Repeat> Replay<Req> for Auto {
     type Kept = Req;
 
+    // A request may be large: in line it need not be moved here and back.
+    #[inline(always)]
     fn keep(&self, request: Req) -> (Req, Option<Req>) {
         let kept = request.repeat();
         (request, kept)
@@ -214,6 +216,7 @@ pub struct Cloned;
 impl<Req: Clone> Replay<Req> for Cloned {
     type Kept = Req;
 
+    #[inline(always)]
     fn keep(&self, request: Req) -> (Req, Option<Req>) {
         (request.clone(), Some(request))
     }
@@ -234,6 +237,7 @@ pub struct Once;
 impl<Req> Replay<Req> for Once {
     type Kept = std::convert::Infallible;
 
+    #[inline(always)]
     fn keep(&self, request: Req) -> (Req, Option<Self::Kept>) {
         (request, None)
     }

@@ -150,6 +150,13 @@ impl RouteSet {
 }
 
 impl Plan {
+    /// Whether a call of which nothing is known, here and around, begins with the first route.
+    #[inline]
+    pub(crate) fn asks_first(&self) -> bool {
+        let is_healthy = || !(self.falls_back() && self.is_poor(0));
+        !Call::is_current() && !Call::is_routed() && self.standing.is_none() && is_healthy()
+    }
+
     /// The routes that a call may ask.
     #[inline]
     pub(crate) fn open(&self, free_only: bool) -> RouteSet {

@@ -282,6 +282,7 @@ impl<F> Route<ByRequest<F>> {
 }
 
 impl Info {
+    #[inline]
     pub(crate) fn condition(&self) -> Condition {
         self.health.as_ref().map_or(Condition::Good, |health| health.condition())
     }

@@ -59,7 +59,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, request: Req) -> Self::Future {
         ResponseFuture::new(self.first.clone(), request, Arc::clone(&self.shared))
     }

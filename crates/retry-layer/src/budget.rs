@@ -111,17 +111,28 @@ impl RetryBudget {
     /// A call begins. Once for each call, not for each of its attempts.
     #[inline]
     pub fn on_request(&self) {
-        if self.0.deposit_on == Some(Deposit::PerRequest) {
-            self.0.bucket.deposit(Place::of_thread());
+        if self.deposit_on() == Some(Deposit::PerRequest) {
+            self.deposit();
         }
     }
 
     /// An attempt has succeeded.
     #[inline]
     pub fn on_success(&self) {
-        if self.0.deposit_on == Some(Deposit::PerSuccess) {
-            self.0.bucket.deposit(Place::of_thread());
+        if self.deposit_on() == Some(Deposit::PerSuccess) {
+            self.deposit();
         }
+    }
+
+    /// What fills it, if anything does.
+    #[inline]
+    pub(crate) fn deposit_on(&self) -> Option<Deposit> {
+        self.0.deposit_on
+    }
+
+    #[inline]
+    pub(crate) fn deposit(&self) {
+        self.0.bucket.deposit(Place::of_thread());
     }
 
     /// An attempt has failed in a way that could be retried, but for another reason it is not. Only a

@@ -115,13 +115,15 @@ impl<C, R> RetryBuilder<C, R> {
     /// The time for a call with all its attempts and waits, above zero. Default: none but that of the current
     /// [`Call`](failsoft_core::Call) or of the request (`grpc-timeout`); the nearest counts. An attempt that runs into it ends
     /// as a [`Class::Timeout`]; a wait that would end after it is not begun; and where nothing is left of it, nothing is sent
-    /// at all.
+    /// at all. This one begins when the first attempt is first seen to wait, or fails.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
         self
     }
 
-    /// The time for each attempt, until its response is there; above zero and at most the deadline. Default: none.
+    /// The time for each attempt, until its response is there; above zero and at most the deadline. Default: none. It takes the place
+    /// of a timeout layer inside, for less: the first attempt's begins when it is first seen to wait, and one that
+    /// answers at once needs no clock and no timer.
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.policy.attempt_timeout = Some(timeout);
         self

@@ -112,20 +112,16 @@ where
         let policy = &shared.policy;
         let more = more.get_or_insert_with(|| Box::new(More::before(None, None)));
         if more.attempts == 0 {
-            policy.on_request();
+            shared.plain.on_request();
         }
         let now = Instant::now();
-        let own = policy.attempt_timeout.and_then(|timeout| now.checked_add(timeout));
-        let end = more.ends.map(|ends| ends.at);
-        more.limit_is_last = end.is_some_and(|end| own.is_none_or(|own| end <= own));
-        let limit = if more.limit_is_last { end } else { own };
+        let limit = more.limit(policy, now);
         let sent_before = if policy.attempt_number { more.attempts } else { 0 };
         let left = limit.filter(|_| policy.forward_deadline).map(|at| at.saturating_duration_since(now));
         if sent_before > 0 || left.is_some() {
             replay.stamp(&mut request, &Stamp::new().with_sent_before(sent_before).with_time_left(left));
         }
         more.attempts = more.attempts.saturating_add(1);
-        more.began = Some(now);
         more.blockers = Blockers::default();
         if let Some(grant) = &mut more.grant {
             grant.sent();
@@ -134,7 +130,7 @@ where
     }
 
     /// What a response means, where that is no success.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn failure(&self, response: &S::Response) -> Option<Verdict> {
         match self.classify.response(response) {
             Step::Now(verdict) if !verdict.is_success() => Some(verdict),
@@ -180,11 +176,11 @@ where
     }
 
     /// A success, and nothing but an attempt was ever made.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn plain_success(&self) -> bool {
         let is_plain = self.more.is_none();
         if is_plain {
-            self.shared.policy.on_success();
+            self.shared.plain.on_success();
         }
         is_plain
     }
@@ -193,7 +189,7 @@ where
     pub(crate) fn at_once(&self) -> bool {
         let at_once = self.more.as_ref().is_none_or(|more| more.attempts <= 1);
         if at_once {
-            self.shared.policy.on_success();
+            self.shared.plain.on_success();
         }
         at_once
     }
@@ -204,6 +200,9 @@ where
         outcome: Result<S::Response, BoxError>,
         verdict: Verdict,
     ) -> Then<S::Response, Req> {
+        if self.is_to_be_limited() {
+            self.limit_first();
+        }
         let grant = self.more.as_mut().and_then(|more| more.grant.take());
         let usage = self.usage(&outcome);
         if verdict.is_success() {
@@ -421,6 +420,31 @@ where
         }
     }
 
+    /// The timer of an attempt that waits.
+    #[inline]
+    pub(crate) fn attempt_timer(&mut self) -> Option<Pin<&mut Sleep>> {
+        if self.is_to_be_limited() {
+            let limit = self.limit_first();
+            self.set_timer(limit);
+        }
+        self.timer()
+    }
+
+    /// Whether the limits of the first attempt are still to be set: most answer at once, and need no clock.
+    #[inline]
+    fn is_to_be_limited(&self) -> bool {
+        self.shared.plain.is_limited && self.more.as_ref().is_none_or(|more| more.began.is_none())
+    }
+
+    /// Sets the limits of the first attempt, and of the call, which count from now on.
+    #[cold]
+    fn limit_first(&mut self) -> Option<Instant> {
+        let policy = &self.shared.policy;
+        let more = self.more.get_or_insert_default();
+        more.ends = policy.ends(None, None);
+        more.limit(policy, Instant::now())
+    }
+
     /// The timer that runs.
     #[inline]
     pub(crate) fn timer(&mut self) -> Option<Pin<&mut Sleep>> {
@@ -481,7 +505,7 @@ where
     }
 
     fn succeeded(&mut self, verdict: Verdict, usage: Option<Usage>) {
-        self.shared.policy.on_success();
+        self.shared.plain.on_success();
         let more = self.more.get_or_insert_default();
         events::recovered(more.target.as_deref(), more.attempts);
         self.shared.meters.recovered();

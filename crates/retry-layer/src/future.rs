@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{BoxError, Call, Classify, Deferred, EnteredDeferred, Replay, Verdict};
+use failsoft_core::{BoxError, Call, Classify, Deferred, Replay, Verdict};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower_service::Service;
@@ -21,17 +21,13 @@ use crate::{
 pin_project! {
     /// The future of a [`Retry`](crate::Retry): one call with all its attempts.
     ///
-    /// It allocates nothing unless there is a limit of time or a second attempt.
+    /// It allocates nothing unless an attempt that has a limit waits, or there is a second one.
     #[must_use = "futures do nothing unless polled"]
-    // A future is moved in pieces of two words and read at once, and a value that lies in two pieces is slow to read. Most inner
-    // futures begin with a word for their state, so that what follows lies well where they begin at an odd word.
-    #[repr(C)]
     pub struct ResponseFuture<S, Req, C, R>
     where
         S: Service<Req>,
         R: Replay<Req>,
     {
-        odd: usize,
         #[pin]
         state: State<S::Future>,
         scope: Deferred,
@@ -59,14 +55,14 @@ where
     R: Replay<Req>,
 {
     /// Begins the first attempt. `ready` is the service that is ready; it is only lent, so that most calls need not move it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(ready: &mut S, request: Req, shared: &Arc<Shared>, classify: &C, replay: &R) -> Self
     where
         C: Clone,
         R: Clone,
     {
-        let Shared { policy, holds, .. } = &**shared;
-        let is_plain = policy.is_plain()
+        let Shared { policy, holds, plain, .. } = &**shared;
+        let is_plain = plain.is_plain
             && !holds.any()
             && Call::current_deadline().is_none()
             && replay.timeout(&request).is_none();
@@ -74,31 +70,42 @@ where
             // Its clone is not ready: a call that does not begin at once holds nothing meanwhile.
             let clone = ready.clone();
             let inner = mem::replace(ready, clone);
-            return Self::begin(inner, request, shared, classify.clone(), replay.clone());
+            // In places of its own: were it written where the way of most calls writes, that could not keep its parts in registers.
+            let (state, scope, flow) = Self::begin(inner, request, shared, classify.clone(), replay.clone());
+            return Self { state, scope, flow };
         }
-        // The way of most calls. All that it makes stays apart until it is put together at the end: a future that is changed
-        // in memory and then moved costs more than the rest.
-        policy.on_request();
+        // The way of most calls. All that it makes stays apart until it is put together at the end, and between nothing can panic
+        // but the service: what might have to be dropped then would lie in memory, and be put together twice, here and where the
+        // caller awaits it.
+        plain.on_request();
         let (request, kept) = replay.keep(request);
         let more = match kept {
             // Of what is not kept nobody could ask later where it went.
             None if policy.target.is_none() => More::on(replay.target(&request)),
             _ => None,
         };
-        // Before the call, which may write to it: what was just written in pieces is slow to read whole.
+        let (classify, replay) = (classify.clone(), replay.clone());
         let inner = ready.clone();
-        let scope = Deferred::retrying(policy.max_retries);
+        let lent = Lent::of(shared);
+        let mut scope = plain.scope.renewed();
         let entered = scope.try_begin();
         let future = ready.call(request);
-        let scope = entered.map_or(scope, EnteredDeferred::end);
-        let shared = Lent::of(shared);
-        let flow = Flow { inner, shared, classify: classify.clone(), replay: replay.clone(), kept, more };
-        Self { odd: 0, state: State::Calling { future }, scope, flow }
+        if let Some(entered) = entered {
+            scope.keep(entered);
+        }
+        let flow = Flow { inner, shared: lent, classify, replay, kept, more };
+        Self { state: State::Calling { future }, scope, flow }
     }
 
     #[cold]
-    fn begin(inner: S, request: Req, shared: &Arc<Shared>, classify: C, replay: R) -> Self {
-        let mut scope = Deferred::retrying(shared.policy.max_retries);
+    fn begin(
+        inner: S,
+        request: Req,
+        shared: &Arc<Shared>,
+        classify: C,
+        replay: R,
+    ) -> (State<S::Future>, Deferred, Flow<S, Req, C, R>) {
+        let mut scope = shared.plain.scope.renewed();
         let mut flow = Flow::new(inner, Lent::of(shared), classify, replay);
         let state = match flow.begin(request) {
             First::Call(request) => {
@@ -112,7 +119,7 @@ where
             }
             First::Refuse => State::Refusing,
         };
-        Self { odd: 0, state, scope, flow }
+        (state, scope, flow)
     }
 }
 
@@ -124,28 +131,30 @@ where
 {
     type Output = Result<S::Response, BoxError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.as_mut().project();
         let mut outcome = None;
         // The way of most calls: in their first attempt, and nothing was recorded in it.
+        let (scope, flow) = (this.scope, this.flow);
         if let StateProj::Calling { future } = this.state.as_mut().project() {
-            if let Some(entered) = this.scope.try_begin() {
+            if let Some(entered) = scope.try_begin() {
                 let polled = future.poll(cx);
-                *this.scope = entered.end();
+                scope.keep(entered);
                 outcome = match polled {
-                    Poll::Ready(Ok(response)) => match this.flow.failure(&response) {
-                        None if this.flow.plain_success() => {
+                    Poll::Ready(Ok(response)) => match flow.failure(&response) {
+                        None if flow.plain_success() => {
                             this.state.set(State::Done);
+                            flow.shared.give_back();
                             return Poll::Ready(Ok(response));
                         }
                         failure => Some((Ok(response), failure.unwrap_or(Verdict::SUCCESS))),
                     },
-                    Poll::Ready(Err(error)) => Some(this.flow.judge(Err(error))),
+                    Poll::Ready(Err(error)) => Some(flow.judge(Err(error))),
                     Poll::Pending => {
-                        let Some(timer) = this.flow.timer() else { return Poll::Pending };
+                        let Some(timer) = flow.attempt_timer() else { return Poll::Pending };
                         ready!(timer.poll(cx));
-                        Some(this.flow.timed_out())
+                        Some(flow.timed_out())
                     }
                 };
             }
@@ -188,32 +197,33 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<S::Response, BoxError>> {
         let mut this = self.project();
+        let (scope, flow) = (this.scope, this.flow);
         loop {
             let then = match this.state.as_mut().project() {
                 StateProj::Calling { future } => {
                     let ended = match outcome.take() {
                         Some(ended) => Some(ended),
-                        None => match this.scope.enter(|| future.poll(cx)) {
-                            Poll::Ready(outcome) => Some(this.flow.judge(outcome)),
+                        None => match scope.enter(|| future.poll(cx)) {
+                            Poll::Ready(outcome) => Some(flow.judge(outcome)),
                             Poll::Pending => None,
                         },
                     };
                     let (outcome, verdict) = match ended {
                         Some(ended) => ended,
                         None => {
-                            let Some(timer) = this.flow.timer() else { return Poll::Pending };
+                            let Some(timer) = flow.attempt_timer() else { return Poll::Pending };
                             ready!(timer.poll(cx));
-                            this.flow.timed_out()
+                            flow.timed_out()
                         }
                     };
-                    if verdict.is_success() && this.flow.at_once() {
+                    if verdict.is_success() && flow.at_once() {
                         this.state.set(State::Done);
                         return Poll::Ready(outcome);
                     }
-                    this.scope.enter(|| {
+                    scope.enter(|| {
                         // The attempt is over, and holds no permit or connection while we wait.
                         this.state.set(State::Done);
-                        this.flow.after(outcome, verdict)
+                        flow.after(outcome, verdict)
                     })
                 }
                 StateProj::Yielding => {
@@ -222,36 +232,34 @@ where
                     return Poll::Pending;
                 }
                 StateProj::Waiting => {
-                    let waits = this.flow.timer().is_some_and(|timer| timer.poll(cx).is_pending());
-                    if this.flow.poll_refused(cx).is_ready() {
-                        this.scope.enter(|| this.flow.refused())
+                    let waits = flow.timer().is_some_and(|timer| timer.poll(cx).is_pending());
+                    if flow.poll_refused(cx).is_ready() {
+                        scope.enter(|| flow.refused())
                     } else if waits {
                         return Poll::Pending;
                     } else {
-                        match this.scope.enter(|| this.flow.waited()) {
+                        match scope.enter(|| flow.waited()) {
                             Some(then) => then,
                             None => {
-                                let bound = this.flow.ready_bound();
-                                this.flow.set_timer(bound);
+                                let bound = flow.ready_bound();
+                                flow.set_timer(bound);
                                 this.state.set(State::Readying);
                                 continue;
                             }
                         }
                     }
                 }
-                StateProj::Readying => match this.scope.enter(|| this.flow.poll_ready(cx)) {
+                StateProj::Readying => match scope.enter(|| flow.poll_ready(cx)) {
                     Poll::Ready(then) => then,
-                    Poll::Pending if this.flow.poll_refused(cx).is_ready() => {
-                        this.scope.enter(|| this.flow.refused())
-                    }
+                    Poll::Pending if flow.poll_refused(cx).is_ready() => scope.enter(|| flow.refused()),
                     Poll::Pending => {
                         // Without a bound there is nothing to wait for but the readiness itself.
-                        let Some(timer) = this.flow.timer() else { return Poll::Pending };
+                        let Some(timer) = flow.timer() else { return Poll::Pending };
                         ready!(timer.poll(cx));
-                        this.scope.enter(|| this.flow.not_ready())
+                        scope.enter(|| flow.not_ready())
                     }
                 },
-                StateProj::Refusing => this.scope.enter(|| this.flow.refuse()),
+                StateProj::Refusing => scope.enter(|| flow.refuse()),
                 StateProj::Done => return Poll::Pending,
             };
             match then {
@@ -262,12 +270,12 @@ where
                 Then::Wait(delay) => {
                     let at_once = delay.is_zero();
                     let until = if at_once { None } else { Some(far(delay)) };
-                    this.flow.set_timer(until);
+                    flow.set_timer(until);
                     this.state.set(if at_once { State::Yielding } else { State::Waiting });
                 }
                 Then::Call(request) => {
-                    let (future, limit) = this.scope.enter(|| this.flow.call(request));
-                    this.flow.set_timer(limit);
+                    let (future, limit) = scope.enter(|| flow.call(request));
+                    flow.set_timer(limit);
                     this.state.set(State::Calling { future });
                 }
             }

@@ -1,9 +1,9 @@
 use std::{fmt, sync::Arc};
 
-use failsoft_core::{Auto, ByResponse, CloneService};
+use failsoft_core::{Auto, ByResponse, CloneService, Deferred, lent::Place};
 use tower_layer::Layer;
 
-use crate::{Retry, RetryBuilder, holds::Holds, metrics::Meters, policy::Policy};
+use crate::{Deposit, Retry, RetryBudget, RetryBuilder, holds::Holds, metrics::Meters, policy::Policy};
 
 /// Calls again, when that can help. See the [crate's documentation](crate) for what it does and when it stops.
 ///
@@ -19,6 +19,54 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) holds: Holds,
     pub(crate) meters: Meters,
+    /// What of the policy each call asks for, worked out once.
+    pub(crate) plain: Plain,
+    /// Where a thread keeps it for its next call.
+    pub(crate) place: Place,
+}
+
+/// See [`Shared::plain`].
+pub(crate) struct Plain {
+    /// Nothing of the policy concerns a call before its first attempt waits or fails.
+    pub(crate) is_plain: bool,
+    /// An attempt that waits has a limit.
+    pub(crate) is_limited: bool,
+    /// The budget, where each call is a deposit; or each success.
+    pub(crate) on_request: Option<RetryBudget>,
+    pub(crate) on_success: Option<RetryBudget>,
+    /// What all calls' scopes are like.
+    pub(crate) scope: Deferred,
+}
+
+impl Shared {
+    fn new(policy: Policy) -> Self {
+        let meters = Meters::new(policy.target.clone());
+        let fills = |on| policy.budget.clone().filter(|budget| budget.deposit_on() == Some(on));
+        let plain = Plain {
+            is_plain: policy.is_plain(),
+            is_limited: policy.is_limited(),
+            on_request: fills(Deposit::PerRequest),
+            on_success: fills(Deposit::PerSuccess),
+            scope: Deferred::retrying(policy.max_retries),
+        };
+        Self { policy, holds: Holds::new(), meters, plain, place: Place::next() }
+    }
+}
+
+impl Plain {
+    #[inline(always)]
+    pub(crate) fn on_request(&self) {
+        if let Some(budget) = &self.on_request {
+            budget.deposit();
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn on_success(&self) {
+        if let Some(budget) = &self.on_success {
+            budget.deposit();
+        }
+    }
 }
 
 impl RetryLayer {
@@ -36,8 +84,7 @@ impl RetryLayer {
 
 impl<C, R> RetryLayer<C, R> {
     pub(crate) fn of(policy: Policy, classify: C, replay: R) -> Self {
-        let meters = Meters::new(policy.target.clone());
-        Self { shared: Arc::new(Shared { policy, holds: Holds::new(), meters }), classify, replay }
+        Self { shared: Arc::new(Shared::new(policy)), classify, replay }
     }
 }
 

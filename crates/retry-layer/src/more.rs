@@ -7,7 +7,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::{
     budget::Withdrawal,
-    policy::{Ends, LAYER},
+    policy::{Ends, LAYER, Policy},
 };
 
 pub(crate) struct More<Req> {
@@ -46,6 +46,15 @@ impl<Req> More<Req> {
     /// Of a call whose first attempt runs, where it has a target's name to remember.
     pub(crate) fn on(target: Option<Arc<str>>) -> Option<Box<Self>> {
         target.map(|target| Box::new(Self { target: Some(target), ..Self::default() }))
+    }
+
+    /// An attempt begins: when its time is over.
+    pub(crate) fn limit(&mut self, policy: &Policy, now: Instant) -> Option<Instant> {
+        let own = policy.attempt_timeout.and_then(|timeout| now.checked_add(timeout));
+        let end = self.ends.map(|ends| ends.at);
+        self.limit_is_last = end.is_some_and(|end| own.is_none_or(|own| end <= own));
+        self.began = Some(now);
+        if self.limit_is_last { end } else { own }
     }
 
     /// Tells of the attempt that has ended, and what is known of it.

@@ -134,27 +134,15 @@ impl Policy {
         }
     }
 
-    /// Whether nothing of it concerns a call before its first attempt has failed.
-    #[inline]
+    /// Whether nothing of it concerns a call before its first attempt waits or fails.
     pub(crate) const fn is_plain(&self) -> bool {
-        self.deadline.is_none()
-            && self.attempt_timeout.is_none()
-            && self.keys.is_none()
-            && !self.forward_deadline
+        let stamps_limit = self.forward_deadline && self.is_limited();
+        self.keys.is_none() && !stamps_limit
     }
 
-    #[inline]
-    pub(crate) fn on_request(&self) {
-        if let Some(budget) = &self.budget {
-            budget.on_request();
-        }
-    }
-
-    #[inline]
-    pub(crate) fn on_success(&self) {
-        if let Some(budget) = &self.budget {
-            budget.on_success();
-        }
+    /// Whether an attempt has a limit of this layer's.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.deadline.is_some() || self.attempt_timeout.is_some()
     }
 }
 

@@ -53,7 +53,8 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    #[inline]
+    // With the layers around it in line, none of their futures is moved from one to the next.
+    #[inline(always)]
     fn call(&mut self, request: Req) -> Self::Future {
         ResponseFuture::new(&mut self.inner, request, &self.shared, &self.classify, &self.replay)
     }

@@ -45,6 +45,46 @@ async fn where_no_time_is_left_nothing_is_sent() {
     drop(late);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_a_call_begin_when_its_first_attempt_is_seen_to_wait() {
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    for (builder, limit) in [
+        (exact().attempt_timeout(second * 2), second * 2),
+        (exact().deadline(second * 3), second * 3),
+        (exact().deadline(second * 3).attempt_timeout(second * 2), second * 2),
+    ] {
+        let layer = builder.max_retries(0).build().unwrap();
+        let mut service = layer.layer(Upstream::new([], Do::Never));
+        ServiceExt::<Request>::ready(&mut service).await.unwrap();
+        let call = service.call(get());
+        // It is not worked on meanwhile.
+        sleep(minute).await;
+        let begun = Instant::now();
+        let error = call.await.unwrap_err();
+        assert_eq!(Fault::find(&*error).unwrap().class(), Class::Timeout(Limit::Total));
+        assert_eq!(begun.elapsed(), limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_attempt_that_fails_at_once_leaves_its_call_the_whole_deadline() {
+    let second = Duration::from_secs(1);
+    let layer = exact().deadline(second * 3).attempt_timeout(second * 2).max_retries(1).build().unwrap();
+    let begun = Instant::now();
+    let service = layer.layer(Upstream::new([Do::Status(503)], Do::Never));
+    let error = service.oneshot(get()).await.unwrap_err();
+    assert_eq!(Fault::find(&*error).unwrap().class(), Class::Timeout(Limit::Total));
+    // The wait is one second, and two are left for the attempt after it.
+    assert_eq!(begun.elapsed(), second * 3);
+    let layer = exact().deadline(second).build().unwrap();
+    let service = layer.layer(Upstream::new([Do::Status(503)], Do::Status(200)));
+    assert_eq!(
+        service.oneshot(get()).await.unwrap().status(),
+        503,
+        "no wait that would end after the deadline"
+    );
+}
+
 /// A gRPC request as tonic makes it, with this time for its answer.
 fn grpc(timeout: &'static str) -> http::Request<String> {
     let request = http::Request::post("http://models.example/greeter/hello").version(http::Version::HTTP_2);

@@ -64,6 +64,14 @@ fn a_retry_with_nothing_to_retry_costs_no_allocation_and_no_yield() {
 }
 
 #[test]
+fn a_retry_with_limits_that_no_call_comes_near_costs_no_allocation_and_no_yield() {
+    let (attempt, all) = (std::time::Duration::from_secs(4), std::time::Duration::from_secs(9));
+    let layer =
+        RetryLayer::builder().classify(ErrorsOnly).attempt_timeout(attempt).deadline(all).build().unwrap();
+    free_of_cost("retry with limits", layer.layer(Echo));
+}
+
+#[test]
 fn a_hedge_whose_answer_is_there_at_once_costs_no_allocation_and_no_yield() {
     let builder = || HedgeLayer::builder().classify(ErrorsOnly);
     free_of_cost(

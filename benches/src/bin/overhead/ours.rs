@@ -45,6 +45,12 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         let layers = ServiceBuilder::new().layer(retry()?).layer(counting().build()?);
         Ok(layers.layer(TimeoutLayer::new(LIMIT)).service(Echo::good()))
     };
+    let limited = || -> Result<_, ConfigError> {
+        let retry = RetryLayer::builder().classify(ErrorsOnly).attempt_timeout(LIMIT).build()?;
+        Ok(ServiceBuilder::new().layer(retry).layer(counting().build()?).service(Echo::good()))
+    };
+    let own =
+        FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", limited()?)).build()?;
     let stack =
         FallbackLayer::builder().classify(ErrorsOnly).route(Route::new("second", route()?)).build()?;
     Ok(vec![
@@ -69,6 +75,7 @@ pub(crate) fn subjects() -> Result<Vec<Subject>, BoxError> {
         Subject::service("budget, one alone", budget().build()?.layer(Echo::good())),
         Subject::service("budget, three layers", apart.service(Echo::good())),
         Subject::service("stack", stack.layer(route()?)),
+        Subject::service("stack, the retry's own limit", own.layer(limited()?)),
     ])
 }
 

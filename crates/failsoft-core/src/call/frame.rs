@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     fmt,
     marker::PhantomData,
-    mem::ManuallyDrop,
+    mem::{self, ManuallyDrop},
 };
 
 use super::Call;
@@ -18,34 +18,31 @@ pub struct Deferred {
     kind: Kind,
 }
 
-/// What a scope is. A whole word, though it needs less: a future that holds it is moved in words.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a scope is: its byte among those that are [pending](Pending), and the flag that it sets there. A whole word, though it
+/// needs less: a future that holds it is moved in words.
+#[derive(Clone, Copy, Debug)]
 struct Kind(u64);
-
-/// A cap on retries in a byte: 0 where the scope is no retry's, else one more than there may be, and the largest for none.
-type Cap = u8;
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
     #[must_use]
     pub const fn new() -> Self {
-        Self { call: None, kind: Kind(0) }
+        Self { call: None, kind: Kind::PLAIN }
     }
 
     /// The scope of a fallback: the routes taken in it are remembered, see [`Call::visit`].
     #[must_use]
     pub const fn routing() -> Self {
-        Self { call: None, kind: Kind(Kind::ROUTING) }
+        Self { call: None, kind: Kind::ROUTING }
     }
 
     /// The scope of a retry: it and all retries inside it together take at most so many, see [`Call::take_retry`], so that
-    /// layers inside each other add up and do not multiply. A cap above 253 is none. What refuses calls inside it is
+    /// layers inside each other add up and do not multiply. A cap above 251 is none. What refuses calls inside it is
     /// remembered, see [`Call::take_blockers`].
     #[must_use]
     #[inline]
     pub const fn retrying(max_retries: u32) -> Self {
-        let cap = if max_retries < Cap::MAX as u32 - 1 { max_retries as Cap + 1 } else { Cap::MAX };
-        Self { call: None, kind: Kind(cap as u64) }
+        Self { call: None, kind: Kind::retrying(max_retries) }
     }
 
     /// Makes this the current scope while `f` runs.
@@ -67,6 +64,22 @@ impl Deferred {
         if self.call.is_some() { None } else { Some(EnteredDeferred::new(self.kind)) }
     }
 
+    /// Another scope of this kind, in which nothing has been recorded.
+    #[must_use]
+    #[inline(always)]
+    pub const fn renewed(&self) -> Self {
+        Self { call: None, kind: self.kind }
+    }
+
+    /// Keeps what the scope has become: `entered` is what [`try_begin`](Self::try_begin) returned.
+    #[inline(always)]
+    pub fn keep(&mut self, entered: EnteredDeferred) {
+        if let Some(call) = entered.end() {
+            // It was none, or `entered` would not be there: nothing is to be dropped, and no code for it.
+            mem::forget(self.call.replace(call));
+        }
+    }
+
     /// The call that it has become, if something was recorded.
     #[must_use]
     pub const fn call(&self) -> Option<&Call> {
@@ -83,17 +96,17 @@ pub(super) struct Frame {
 /// that nothing was recorded in. Apart from the frame, because every call through a retry or a fallback enters some: this has
 /// nothing to drop, so it costs a thread no more than a variable, and is one word, because it is written and read back at once.
 ///
-/// From the lowest bit: a byte with the number of scopes, and a flag for the call; a byte with the position, counted from 1, of
-/// the outermost scope that a fallback opened; then their caps, the outermost first.
+/// From the lowest bit: a byte for each scope, the innermost first, 0 where there is none; in the highest byte the flags.
 #[derive(Clone, Copy)]
 struct Pending(u64);
 
-/// So many scopes are pending at most: one more makes all around it real.
-const CAPS: u64 = 6;
-const COUNT: u64 = 0x7f;
-const IN_CALL: u64 = 0x80;
-const ROUTED_AT: u32 = 8;
-const CAPS_AT: u32 = 16;
+/// The bytes of the scopes. So many are pending at most: one more makes all around it real.
+const SCOPES: u64 = (1 << (7 * u8::BITS)) - 1;
+/// That of the last one.
+const LAST: u64 = SCOPES & !(SCOPES >> u8::BITS);
+const IN_CALL: u64 = 1 << 63;
+/// One of the scopes is a fallback's, or one of those around the call.
+const ROUTED: u64 = 1 << 62;
 
 thread_local! {
     static FRAME: RefCell<Frame> = const { RefCell::new(Frame { call: None }) };
@@ -109,63 +122,88 @@ pub(super) fn with_frame<R>(f: impl FnOnce(&mut Frame) -> R) -> Option<R> {
 /// Whether a call is current, without a look at it.
 #[inline]
 pub(super) fn is_in_call() -> bool {
-    PENDING.get().is_in_call()
+    Pending::now().is_in_call()
+}
+
+/// Whether a fallback's scope is around.
+#[inline]
+pub(super) fn is_routed() -> bool {
+    Pending::now().is_routed()
 }
 
 /// Whether there is any scope around, pending or real.
 #[inline]
 pub(super) fn is_around() -> bool {
-    PENDING.get().0 != 0
+    Pending::now().0 != 0
 }
 
 impl Kind {
-    const ROUTING: u64 = 1 << Cap::BITS;
+    const PLAIN: Self = Self(1);
+    const ROUTING: Self = Self(2 | ROUTED);
+    /// Of a retry's scope that allows none; each byte above allows one more, and the last any number.
+    const RETRYING: u64 = 3;
+    const UNCAPPED: u64 = u8::MAX as u64;
 
     #[inline]
-    const fn cap(self) -> u64 {
-        self.0 & Cap::MAX as u64
+    const fn retrying(max_retries: u32) -> Self {
+        let byte = Self::RETRYING + max_retries as u64;
+        Self(if byte < Self::UNCAPPED { byte } else { Self::UNCAPPED })
     }
+}
 
-    #[inline]
-    const fn is_routing(self) -> bool {
-        self.0 & Self::ROUTING != 0
+impl Default for Kind {
+    fn default() -> Self {
+        Self::PLAIN
     }
 }
 
 impl Pending {
     const NONE: Self = Self(0);
 
+    // Always in line: where it is not, a layer's way of most calls becomes a row of calls of this.
+    #[inline(always)]
+    fn now() -> Self {
+        PENDING.with(Cell::get)
+    }
+
+    #[inline(always)]
+    fn set(self) {
+        PENDING.with(|pending| pending.set(self));
+    }
+
     #[inline]
-    const fn inside(call: Option<&Call>) -> Self {
-        if call.is_some() { Self(IN_CALL) } else { Self::NONE }
+    fn inside(call: Option<&Call>) -> Self {
+        call.map_or(Self::NONE, |Call(scope)| Self(if scope.routed { IN_CALL | ROUTED } else { IN_CALL }))
     }
 
     /// Makes all of them real.
     #[cold]
     fn emptied() -> Self {
         with_frame(Frame::materialise);
-        PENDING.get()
+        Pending::now()
     }
 
     /// One scope more, the innermost; it is not full.
     #[inline]
     const fn with(self, kind: Kind) -> Self {
-        let count = self.count();
-        let mut word = (self.0 + 1) | (kind.cap() << (CAPS_AT as u64 + count * Cap::BITS as u64));
-        if kind.is_routing() && !self.is_routed() {
-            word |= (count + 1) << ROUTED_AT;
-        }
-        Self(word)
+        Self(((self.0 << u8::BITS) & SCOPES) | (self.0 & !SCOPES) | kind.0)
+    }
+
+    /// One more where there are some.
+    #[inline]
+    fn beside(self, kind: Kind) -> (Self, Self) {
+        let outer = if self.is_full() { Self::emptied() } else { self };
+        (outer, outer.with(kind))
     }
 
     #[inline]
-    const fn count(self) -> u64 {
-        self.0 & COUNT
+    const fn is_empty(self) -> bool {
+        self.0 & SCOPES == 0
     }
 
     #[inline]
     const fn is_full(self) -> bool {
-        self.count() >= CAPS
+        self.0 & LAST != 0
     }
 
     #[inline]
@@ -173,50 +211,42 @@ impl Pending {
         self.0 & IN_CALL != 0
     }
 
-    /// The position of the outermost scope of a fallback; 0 where there is none.
-    #[inline]
-    const fn routed(self) -> u64 {
-        (self.0 >> ROUTED_AT) & 0xff
-    }
-
     #[inline]
     const fn is_routed(self) -> bool {
-        self.routed() != 0
+        self.0 & ROUTED != 0
+    }
+
+    /// The bytes of the scopes, the outermost first.
+    fn scopes(self) -> impl Iterator<Item = u64> {
+        (self.0 & SCOPES).to_be_bytes().into_iter().map(u64::from).filter(|&byte| byte != 0)
     }
 
     /// Whether one of them is a retry's.
-    const fn is_retrying(self) -> bool {
-        self.0 >> CAPS_AT != 0
+    fn is_retrying(self) -> bool {
+        self.scopes().any(|byte| byte >= Kind::RETRYING)
     }
 }
 
 impl Frame {
-    #[inline]
-    pub(super) fn is_routed(&self) -> bool {
-        PENDING.get().is_routed() || self.call.as_ref().is_some_and(|call| call.0.routed)
-    }
-
     /// The current call if nothing inside it is pending: the innermost scope's own.
     pub(super) fn innermost(&self) -> Option<&Call> {
-        self.call.as_ref().filter(|_| PENDING.get().count() == 0)
+        self.call.as_ref().filter(|_| Pending::now().is_empty())
     }
 
     /// Whether a retry's scope is around.
     pub(super) fn is_retrying(&self) -> bool {
-        PENDING.get().is_retrying() || self.call.as_ref().is_some_and(Call::is_retrying)
+        Pending::now().is_retrying() || self.call.as_ref().is_some_and(Call::is_retrying)
     }
 
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
-        let pending = PENDING.get();
-        if pending.count() > 0 {
-            let mut caps = pending.0 >> CAPS_AT;
-            for position in 1..=pending.count() {
-                let retrying = Retrying::of(caps as Cap);
-                caps >>= Cap::BITS;
-                self.call = Some(Call::deferred(self.call.take(), retrying, position == pending.routed()));
+        let pending = Pending::now();
+        if !pending.is_empty() {
+            for byte in pending.scopes() {
+                let is_routing = Kind(byte | ROUTED).0 == Kind::ROUTING.0;
+                self.call = Some(Call::deferred(self.call.take(), Retrying::of(byte), is_routing));
             }
-            PENDING.set(Pending::inside(self.call.as_ref()));
+            Pending::inside(self.call.as_ref()).set();
         }
         self.call.clone()
     }
@@ -232,9 +262,9 @@ pub(super) struct Retrying {
 }
 
 impl Retrying {
-    fn of(cap: Cap) -> Self {
-        let max = cap.checked_sub(1).filter(|_| cap < Cap::MAX).map(u32::from);
-        Self { is_own: cap > 0, max }
+    fn of(byte: u64) -> Self {
+        let max = byte.checked_sub(Kind::RETRYING);
+        Self { is_own: max.is_some(), max: max.filter(|_| byte < Kind::UNCAPPED).map(|max| max as u32) }
     }
 }
 
@@ -245,7 +275,7 @@ impl Entered {
     #[inline]
     pub(super) fn new(call: Option<Call>) -> Self {
         let inside = Pending::inside(call.as_ref());
-        let outer = with_frame(|frame| std::mem::replace(frame, Frame { call }));
+        let outer = with_frame(|frame| mem::replace(frame, Frame { call }));
         Self(outer.map(|frame| (frame, PENDING.replace(inside))))
     }
 }
@@ -254,9 +284,9 @@ impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
         if let Some((outer, pending)) = self.0.take() {
-            PENDING.set(pending);
+            pending.set();
             // Given out of the closure before it drops, so that the frame is not borrowed meanwhile.
-            drop(with_frame(|frame| std::mem::replace(frame, outer)));
+            drop(with_frame(|frame| mem::replace(frame, outer)));
         }
     }
 }
@@ -278,7 +308,7 @@ impl<'a> Moved<'a> {
     pub(super) fn new(home: &'a mut Option<Call>) -> Self {
         let mut call = home.take();
         let (inside, address) = (Pending::inside(call.as_ref()), call.as_ref().map_or(0, Call::address));
-        if with_frame(|frame| std::mem::swap(&mut frame.call, &mut call)).is_some() {
+        if with_frame(|frame| mem::swap(&mut frame.call, &mut call)).is_some() {
             return Self { home, address, outer: call, pending: Some(PENDING.replace(inside)) };
         }
         *home = call;
@@ -290,9 +320,9 @@ impl Drop for Moved<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(pending) = self.pending {
-            PENDING.set(pending);
+            pending.set();
             let mut call = self.outer.take();
-            with_frame(|frame| std::mem::swap(&mut frame.call, &mut call));
+            with_frame(|frame| mem::swap(&mut frame.call, &mut call));
             *self.home = match call {
                 Some(call) if call.address() == self.address => Some(call),
                 other => Self::find(other, self.address),
@@ -317,7 +347,6 @@ impl Moved<'_> {
 #[must_use = "the scope ends when it drops"]
 pub struct EnteredDeferred {
     outer: Pending,
-    kind: Kind,
     // It belongs to its thread.
     not_send: PhantomData<*const ()>,
 }
@@ -325,42 +354,43 @@ pub struct EnteredDeferred {
 impl EnteredDeferred {
     #[inline(always)]
     fn new(kind: Kind) -> Self {
-        let mut outer = PENDING.get();
-        if outer.is_full() {
-            outer = Pending::emptied();
-        }
-        PENDING.set(outer.with(kind));
-        Self { outer, kind, not_send: PhantomData }
+        let outer = Pending::now();
+        // Most have none around them.
+        let (outer, inner) =
+            if outer.is_empty() { (outer, Pending(outer.0 | kind.0)) } else { outer.beside(kind) };
+        inner.set();
+        Self { outer, not_send: PhantomData }
     }
 
-    /// Ends it, and gives the scope, which can be entered again.
+    /// Ends it, and gives the call that the scope has become, if something was recorded in it.
     #[inline(always)]
     #[must_use]
-    pub fn end(self) -> Deferred {
-        let this = ManuallyDrop::new(self);
-        Deferred { call: this.restore(), kind: this.kind }
+    pub fn end(self) -> Option<Call> {
+        ManuallyDrop::new(self).restore()
     }
 
     /// What the scope has become meanwhile, if that is a call.
     #[inline(always)]
     fn restore(&self) -> Option<Call> {
-        if PENDING.get().count() == 0 {
+        if Pending::now().is_empty() {
             return Self::take_call();
         }
         // What was read before, and not what is there less one scope: that would wait for it to be read back.
-        PENDING.set(self.outer);
+        self.outer.set();
         None
     }
 
+    // It never panics, and whoever calls it is spared the code for that; with it, what it holds would have to lie in memory.
+    #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
     #[cold]
-    fn take_call() -> Option<Call> {
+    extern "C" fn take_call() -> Option<Call> {
         with_frame(|frame| {
             // A scope that ends out of its turn takes no call that others have entered.
             let call = frame.call.take_if(|call| call.0.was_deferred);
             if let Some(call) = &call {
                 frame.call.clone_from(&call.0.parent);
             }
-            PENDING.set(Pending::inside(frame.call.as_ref()));
+            Pending::inside(frame.call.as_ref()).set();
             call
         })
         .flatten()

@@ -109,19 +109,20 @@ fn however_deep_scopes_lie_inside_each_other_each_cap_holds() {
 
 #[test]
 fn a_scope_that_is_begun_ends_like_one_that_is_entered() {
-    let scope = Deferred::retrying(1);
+    let mut scope = Deferred::retrying(1);
     let entered = scope.try_begin().unwrap();
     assert!(Call::current().is_none());
-    let mut scope = entered.end();
+    scope.keep(entered);
     assert!(scope.call().is_none());
     let entered = scope.try_begin().unwrap();
     Call::take_retry().unwrap().sent();
     assert!(Call::take_retry().is_err());
-    scope = entered.end();
+    scope.keep(entered);
     assert!(Call::current().is_none() && !Call::is_current());
     // It is a call now, and counts on.
     assert!(scope.try_begin().is_none());
     scope.enter(|| assert!(Call::take_retry().is_err()));
+    assert!(scope.renewed().call().is_none());
     drop(Deferred::routing().try_begin());
     assert!(!Call::is_routed());
 }

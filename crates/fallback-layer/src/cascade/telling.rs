@@ -24,14 +24,6 @@ impl<Res> Cascade<Res> {
         }
     }
 
-    /// The first route answered at once.
-    #[inline]
-    pub(crate) fn first_answered(&mut self, plan: &Plan) {
-        if self.recording || self.past.is_some() {
-            self.tell_answer(plan, &Lane::first());
-        }
-    }
-
     #[cold]
     fn tell_answer(&mut self, plan: &Plan, lane: &Lane) {
         let took = lane.run().map(|run| Instant::now().saturating_duration_since(run.since));

@@ -50,6 +50,28 @@ pub(super) enum Progress<Res, Out, KF> {
     Kept(Out),
 }
 
+/// Begins an attempt, and takes it as far as it goes at once: as [`drive`], but in line.
+#[inline(always)]
+pub(super) fn begin<T, Req, KF, Out>(
+    mut stage: Pin<&mut Stage<T, T::Future, KF>>,
+    request: &mut Option<Req>,
+    cx: &mut Context<'_>,
+) -> Progress<T::Response, Out, KF>
+where
+    T: Service<Req, Error: Into<BoxError>>,
+{
+    let StageProj::Ready { service } = stage.as_mut().project() else {
+        return Progress::Waits { called: true };
+    };
+    match make_ready(service, request, cx) {
+        Poll::Ready(Ok(future)) => stage.set(Stage::Call { future }),
+        Poll::Ready(Err(error)) => return Progress::Done(Outcome::Unready(error)),
+        Poll::Pending => return Progress::Waits { called: false },
+    }
+    let StageProj::Call { future } = stage.project() else { return Progress::Waits { called: true } };
+    Progress::of(future.poll(cx))
+}
+
 /// Takes an attempt as far as it goes.
 #[inline]
 pub(super) fn drive<T, Req, KF, Out>(
