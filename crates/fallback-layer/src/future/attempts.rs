@@ -49,7 +49,7 @@ where
         cx: &mut Context<'_>,
     ) -> Option<Result<K::Out, BoxError>> {
         loop {
-            let Some(this) = self.as_mut().parts() else { return None };
+            let this = self.as_mut().parts()?;
             if let Some(lane) = this.lane.as_ref().filter(|lane| !lane.is_waiting()) {
                 // One scope for all that the attempt does in this poll.
                 let progress = lane.enter(this.cascade.scope(), || drive(this.first, this.request, cx));
@@ -121,7 +121,7 @@ where
     }
 
     fn out_of_time(mut self: Pin<&mut Self>, which: Which) -> Option<Result<K::Out, BoxError>> {
-        let Some(this) = self.as_mut().parts() else { return None };
+        let this = self.as_mut().parts()?;
         let called = lane_mut(this.lane, this.others, which).is_some_and(|lane| lane.is_called());
         let outcome = if called { Outcome::TimedOut } else { Outcome::NotReadyInTime };
         match self.came(which, Progress::Done(outcome)) {
