@@ -48,6 +48,9 @@ pin_project! {
     }
 }
 
+/// The parts of a call that began in a way of its own.
+type Begun<S, Req, C, R> = (State<<S as Service<Req>>::Future>, Deferred, Flow<S, Req, C, R>);
+
 impl<S, Req, C, R> ResponseFuture<S, Req, C, R>
 where
     S: Service<Req, Error: Into<BoxError>> + Clone,
@@ -98,13 +101,7 @@ where
     }
 
     #[cold]
-    fn begin(
-        inner: S,
-        request: Req,
-        shared: &Arc<Shared>,
-        classify: C,
-        replay: R,
-    ) -> (State<S::Future>, Deferred, Flow<S, Req, C, R>) {
+    fn begin(inner: S, request: Req, shared: &Arc<Shared>, classify: C, replay: R) -> Begun<S, Req, C, R> {
         let mut scope = shared.plain.scope.renewed();
         let mut flow = Flow::new(inner, Lent::of(shared), classify, replay);
         let state = match flow.begin(request) {

@@ -180,7 +180,7 @@ impl Pending {
     #[cold]
     fn emptied() -> Self {
         with_frame(Frame::materialise);
-        Pending::now()
+        Self::now()
     }
 
     /// One scope more, the innermost; it is not full.
