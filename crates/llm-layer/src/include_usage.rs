@@ -1,6 +1,6 @@
 //! `stream_options.include_usage`: a streamed chat completion says what it used only to those who ask.
 
-use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+use failsoft_core::is_sealed;
 
 use crate::{
     Provider, lens,
@@ -20,26 +20,12 @@ pub(crate) fn ask<Req: 'static>(request: &mut Req, provider: Provider) {
             .is_none_or(|provider| provider == Provider::OpenAiCompatible),
         _ => false,
     };
-    let is_free = is_chat && !look.headers.is_some_and(is_sealed);
+    // Of another body a signature or a digest would be wrong.
+    let is_free = is_chat && !look.headers.is_some_and(|headers| is_sealed(headers, look.query));
     let asked = look.body.as_deref().filter(|_| is_free).and_then(|body| std::str::from_utf8(body).ok());
     if let Some(body) = asked.and_then(with_usage) {
         replace_body(request, &body);
     }
-}
-
-/// Whether headers hold a signature or a digest of the body as it is: of another one they would be wrong.
-fn is_sealed(headers: &HeaderMap) -> bool {
-    const SEALS: [&str; 7] = [
-        "content-md5",
-        "digest",
-        "content-digest",
-        "repr-digest",
-        "signature",
-        "signature-input",
-        "x-amz-content-sha256",
-    ];
-    let signed = |value: &HeaderValue| value.as_bytes().starts_with(b"AWS4-");
-    SEALS.iter().any(|name| headers.contains_key(*name)) || headers.get(AUTHORIZATION).is_some_and(signed)
 }
 
 /// The body with the option in it; `None` where it is no request for a stream, or says something about usage already.
@@ -147,11 +133,17 @@ mod tests {
             ("content-digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:", false),
             ("x-amz-content-sha256", "UNSIGNED-PAYLOAD", false),
             ("signature-input", "sig1=()", false),
+            ("authorization", "TC3-HMAC-SHA256 Credential=a/b", false),
+            ("authorization", "Signature keyId=\"a\"", false),
+            ("x-goog-content-sha256", "47DEQpj8HBSa", false),
         ] {
             let mut request = Request::post("http://a/").header(name, value).body(BODY.to_owned()).unwrap();
             ask(&mut request, Provider::OpenAiCompatible);
             assert_eq!(request.body() != BODY, is_changed, "{name}: {value}");
         }
+        let mut presigned = Request::post("http://a/?X-Amz-Signature=0&a=b").body(BODY.to_owned()).unwrap();
+        ask(&mut presigned, Provider::OpenAiCompatible);
+        assert_eq!(presigned.body(), BODY);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use http_body_util::{Empty, Full};
 #[derive(Debug, Default)]
 pub(crate) struct Look<'a> {
     pub(crate) path: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
     pub(crate) headers: Option<&'a HeaderMap>,
     /// Its body, where that lies in memory.
     pub(crate) body: Option<Cow<'a, [u8]>>,
@@ -31,7 +32,13 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
                 Some(body) => body.as_bytes().map(Cow::Borrowed),
                 None => Some(Cow::Borrowed(&[][..])),
             };
-            return Look { path: Some(request.url().path()), headers: Some(request.headers()), body };
+            let url = request.url();
+            return Look {
+                path: Some(url.path()),
+                query: url.query(),
+                headers: Some(request.headers()),
+                body,
+            };
         }
         if let Some(request) = request.downcast_ref::<http::Request<reqwest::Body>>() {
             return Look { body: request.body().as_bytes().map(Cow::Borrowed), ..Look::head(request) };
@@ -56,7 +63,8 @@ pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
 
 impl<'a> Look<'a> {
     fn head<B>(request: &'a http::Request<B>) -> Self {
-        Self { path: Some(request.uri().path()), headers: Some(request.headers()), body: None }
+        let uri = request.uri();
+        Self { path: Some(uri.path()), query: uri.query(), headers: Some(request.headers()), body: None }
     }
 }
 

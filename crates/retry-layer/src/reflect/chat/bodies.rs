@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use failsoft_core::is_sealed;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH},
+    header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH},
 };
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -37,10 +38,7 @@ pub trait BodyInMemory: Sized {
 
 impl<B: BodyInMemory> ChatRequest for http::Request<B> {
     fn json(&self) -> Option<Cow<'_, str>> {
-        if is_presigned(self.uri().query()) {
-            return None;
-        }
-        text(self.headers(), self.body().bytes()?)
+        text(self.headers(), self.uri().query(), self.body().bytes()?)
     }
 
     fn with_json(self, body: String, number: u32) -> Self {
@@ -53,10 +51,7 @@ impl<B: BodyInMemory> ChatRequest for http::Request<B> {
 #[cfg(feature = "reqwest-013")]
 impl ChatRequest for reqwest::Request {
     fn json(&self) -> Option<Cow<'_, str>> {
-        if is_presigned(self.url().query()) {
-            return None;
-        }
-        text(self.headers(), Cow::Borrowed(self.body()?.as_bytes()?))
+        text(self.headers(), self.url().query(), Cow::Borrowed(self.body()?.as_bytes()?))
     }
 
     fn with_json(mut self, body: String, number: u32) -> Self {
@@ -66,44 +61,15 @@ impl ChatRequest for reqwest::Request {
     }
 }
 
-fn text<'a>(headers: &HeaderMap, body: Cow<'a, [u8]>) -> Option<Cow<'a, str>> {
-    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") || is_signed(headers) {
+fn text<'a>(headers: &HeaderMap, query: Option<&str>, body: Cow<'a, [u8]>) -> Option<Cow<'a, str>> {
+    let is_encoded = headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+    if is_encoded || is_sealed(headers, query) {
         return None;
     }
     match body {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     }
-}
-
-/// Whether a header vouches for the body as it is: another body would be refused.
-fn is_signed(headers: &HeaderMap) -> bool {
-    const DIGESTS: [&str; 6] =
-        ["content-md5", "digest", "content-digest", "repr-digest", "signature", "signature-input"];
-    // As several clouds have it, each with a prefix of its own: x-amz-, x-goog-, x-ms-, x-acs-, x-.
-    let is_hash = |name: &HeaderName| name.as_str().ends_with("content-sha256");
-    headers.get_all(AUTHORIZATION).iter().any(is_signature)
-        || DIGESTS.iter().any(|name| headers.contains_key(*name))
-        || headers.keys().any(is_hash)
-}
-
-/// Whether the authorization is a signature of the request: those of AWS (`AWS4-HMAC-SHA256`) and of the clouds that took after it
-/// (`ACS3-HMAC-SHA256`, `TC3-HMAC-SHA256`, `SDK-HMAC-SHA256`, `HMAC-SHA256`) cover the body's hash also where that has no header of
-/// its own.
-fn is_signature(authorization: &HeaderValue) -> bool {
-    let scheme = authorization.as_bytes().split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
-    let has = |part: &[u8]| scheme.windows(part.len()).any(|bytes| bytes.eq_ignore_ascii_case(part));
-    has(b"HMAC-SHA") || has(b"AWS4") || scheme.eq_ignore_ascii_case(b"Signature")
-}
-
-/// Whether the URL itself carries such a signature (`X-Amz-Signature`, `X-Goog-Signature`). One of Azure's shared access (`sig`) says
-/// nothing of the body.
-fn is_presigned(query: Option<&str>) -> bool {
-    let names = query.unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
-    let is_signature = |name: &str| {
-        ["x-amz-signature", "x-goog-signature"].iter().any(|known| name.eq_ignore_ascii_case(known))
-    };
-    names.into_iter().any(is_signature)
 }
 
 fn put_right(headers: &mut HeaderMap, length: usize, number: u32) {
