@@ -76,6 +76,9 @@ struct State {
     answered: Option<Instant>,
     /// Until then those for whom there is not enough are answered with how the last one ended.
     quiet_until: Option<Instant>,
+    /// The outage that this account is in, and since when there is that: until the store has answered this account. An answer to another
+    /// does not end it, and so gives this one no second grace.
+    outage: Option<(u64, Instant)>,
     /// The outage in which the account last went on without the store, and to which amount.
     alone: (u64, u64),
     error: Option<BoxError>,
@@ -342,7 +345,7 @@ impl Leasing {
                 // From when it was asked: the store began to count later.
                 let until = run.began.checked_add(grant.lasts).unwrap_or(at);
                 budget.lock().take_lease(rules, &run.figures, &grant, until);
-                state.answered = Some(at);
+                (state.answered, state.outage) = (Some(at), None);
                 let needed = run.figures.reserved.saturating_add(run.needs);
                 (state.end, state.quiet_until) = if grant.leased < needed {
                     (End::Short { renews_in: grant.renews_in }, at.checked_add(shared.leases.ask_again))
@@ -358,13 +361,13 @@ impl Leasing {
                     outage.number += 1;
                 }
                 let since = *outage.since.get_or_insert(at);
-                let number = outage.number;
+                let of_account = *state.outage.get_or_insert((outage.number, since));
                 drop(outage);
                 state.end = End::Failed;
                 let again = at.checked_add(shared.leases.ask_again);
                 state.quiet_until = again;
                 let holds = at.checked_add(shared.leases.ask_again.max(HOLDS)).unwrap_or(at);
-                self.go_without(state, budget, shared, (number, since), holds);
+                self.go_without(state, budget, shared, of_account, holds);
                 let text = error.to_string();
                 state.error = Some(error);
                 Told::Failed { is_first, text }

@@ -159,9 +159,9 @@ pub enum StoreFailure {
     #[default]
     Deny,
     /// It passes, whatever it costs, for so long after the failures began; then it is denied until the store has answered. One such
-    /// time an outage.
+    /// time an outage, which for each account lasts until the store has answered that one.
     Allow(Duration),
-    /// Each account may spend so much beyond its lease, once an outage; what goes beyond that is denied.
+    /// Each account may spend so much beyond its lease, once an outage, as above; what goes beyond that is denied.
     LocalCap(u64),
 }
 

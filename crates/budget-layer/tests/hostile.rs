@@ -1,0 +1,72 @@
+//! What callers, peers, stores and those who save states may do to a budget, and must not get by it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails ends here")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use budget_layer::{BudgetLayer, Exchange, Grant, Leases, MemoryStore, Store, StoreFailure};
+use failsoft_core::{BoxError, ErrorsOnly};
+use tokio::time::advance;
+use tower::{Layer as _, ServiceExt as _};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Calls through a layer, each of which counts for its estimate.
+macro_rules! call {
+    ($layer:expr, $request:expr) => {
+        $layer.layer(tower::service_fn(|_: &'static str| async { Ok::<_, BoxError>(()) })).oneshot($request)
+    };
+}
+
+/// A store that fails for some keys, or for all, and remembers what it was asked.
+#[derive(Clone)]
+struct Odd {
+    store: MemoryStore,
+    fails: fn(Option<&str>) -> bool,
+    asked: Arc<Mutex<Vec<Exchange>>>,
+}
+
+impl Odd {
+    fn new(fails: fn(Option<&str>) -> bool) -> Self {
+        Self { store: MemoryStore::new(), fails, asked: Arc::default() }
+    }
+}
+
+impl Store for Odd {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        self.asked.lock().unwrap().push(exchange.clone());
+        if (self.fails)(exchange.key.as_deref()) {
+            Err("down".into())
+        } else {
+            self.store.exchange(exchange).await
+        }
+    }
+}
+
+// Each answer to one key ended the outage of all, and the next failure began another, with all that the policy allows.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_for_one_key_only_gives_that_one_no_second_grace() {
+    for policy in [StoreFailure::LocalCap(50), StoreFailure::Allow(5 * SECOND)] {
+        let store = Odd::new(|key| key == Some("bad"));
+        let layer = BudgetLayer::builder()
+            .tokens(100_000)
+            .key_fn(|session: &&'static str| (*session).to_owned())
+            .store(Leases::from(store).each(10).on_failure(policy))
+            .estimate_fixed(10)
+            .classify(ErrorsOnly)
+            .build()
+            .unwrap();
+        let mut passed = 0;
+        for _ in 0..50 {
+            for _ in 0..2 {
+                call!(layer, "good").await.unwrap();
+            }
+            passed += u64::from(call!(layer, "bad").await.is_ok());
+            advance(SECOND).await;
+        }
+        assert_eq!(passed, 5, "{policy:?}");
+    }
+}
