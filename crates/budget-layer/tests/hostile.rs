@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails ends here")]
 
 use std::{
+    cell::Cell,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,6 +12,10 @@ use budget_layer::{BudgetLayer, Exchange, Grant, Leases, MemoryStore, Store, Sto
 use failsoft_core::{BoxError, ErrorsOnly};
 use tokio::time::advance;
 use tower::{Layer as _, ServiceExt as _};
+
+thread_local! {
+    static DOWN: Cell<bool> = const { Cell::new(false) };
+}
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -68,5 +73,26 @@ async fn a_store_that_fails_for_one_key_only_gives_that_one_no_second_grace() {
             advance(SECOND).await;
         }
         assert_eq!(passed, 5, "{policy:?}");
+    }
+}
+
+// What the policy allowed counted as leased and not used, and was asked for again: all that there is, which nobody else could have then.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_nobody_leases_what_the_policy_let_pass() {
+    for policy in [StoreFailure::LocalCap(50_000), StoreFailure::Allow(60 * SECOND)] {
+        let store = Odd::new(|_| false);
+        let process = |fails| {
+            let leases = Leases::from(Odd { fails, ..store.clone() }).each(100).on_failure(policy);
+            let builder = BudgetLayer::builder().tokens(100_000).store(leases).estimate_fixed(10);
+            builder.classify(ErrorsOnly).build().unwrap()
+        };
+        // The first exchange fails, and those that follow do not.
+        let (one, other) = (process(|_| DOWN.with(Cell::take)), process(|_| false));
+        DOWN.set(true);
+        call!(one, "x").await.unwrap();
+        one.ledger().write_back().await.unwrap();
+        let asked = store.asked.lock().unwrap().last().map(|exchange| (exchange.spent, exchange.wants));
+        assert_eq!(asked, Some((10, 100)), "{policy:?}");
+        call!(other, "x").await.unwrap();
     }
 }

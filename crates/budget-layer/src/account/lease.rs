@@ -17,6 +17,8 @@ pub(crate) struct Lease {
     committed: u64,
     /// This account may spend so much since its beginning.
     leased: u64,
+    /// As far as that is from the store, and not what it goes on with while the store fails: so far it asks for it again.
+    granted: u64,
     /// To be told: somebody has set it.
     set_limit: Option<u64>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Figures {
     pub(crate) set_limit: Option<u64>,
     pub(crate) spent: u64,
     pub(crate) reserved: u64,
-    /// What is leased and not used.
+    /// What the store has leased and is not used.
     pub(crate) idle: u64,
     /// Something was spent since the store was told last.
     pub(crate) is_busy: bool,
@@ -36,7 +38,7 @@ pub(crate) struct Figures {
 
 impl Lease {
     pub(super) fn nothing(rules: &Rules) -> Self {
-        Self { limit: rules.limit, told: 0, committed: 0, leased: 0, set_limit: None }
+        Self { limit: rules.limit, told: 0, committed: 0, leased: 0, granted: 0, set_limit: None }
     }
 
     /// Where an amount that all may spend together lies in what this account spends.
@@ -67,7 +69,7 @@ impl Account {
         let spent = committed - reserved;
         let lease = self.lease.as_mut()?;
         if giving_back {
-            lease.leased = lease.leased.min(committed);
+            (lease.leased, lease.granted) = (lease.leased.min(committed), lease.granted.min(committed));
             (self.limit, self.hard) = (self.limit.min(committed), self.hard.min(committed));
         }
         Some(Figures {
@@ -75,7 +77,7 @@ impl Account {
             set_limit: lease.set_limit,
             spent,
             reserved,
-            idle: lease.leased.saturating_sub(committed),
+            idle: lease.granted.saturating_sub(committed),
             is_busy: spent != lease.told || reserved > 0,
         })
     }
@@ -85,6 +87,7 @@ impl Account {
         let Some(lease) = &mut self.lease else { return };
         (lease.limit, lease.told, lease.committed) = (grant.limit, figures.spent, grant.committed);
         lease.leased = figures.spent.saturating_add(grant.leased);
+        lease.granted = lease.leased;
         if lease.set_limit == figures.set_limit {
             lease.set_limit = None;
         }
@@ -113,7 +116,7 @@ impl Account {
     #[cold]
     pub(super) fn lapse(&mut self) {
         if let Some(lease) = &mut self.lease {
-            lease.leased = 0;
+            (lease.leased, lease.granted) = (0, 0);
             (self.limit, self.hard) = (0, 0);
         }
     }
