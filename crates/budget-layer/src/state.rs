@@ -28,7 +28,8 @@ pub struct State {
     pub limit: u64,
     /// What is spent, in the window.
     pub spent: u64,
-    /// What was reserved for calls in flight. Whoever loads it counts it as spent: nobody knows what became of those calls.
+    /// What was reserved for calls in flight. Whoever loads it counts it as spent: nobody knows what became of those calls. But
+    /// of calls at once it counts as nothing: they have ended with their process.
     #[cfg_attr(feature = "serde", serde(default))]
     pub reserved: u64,
     /// What was spent on what, since the beginning.

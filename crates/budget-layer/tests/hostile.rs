@@ -4,13 +4,15 @@
 
 use std::{
     cell::Cell,
+    future::pending,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use budget_layer::{BudgetLayer, Exchange, Grant, Leases, MemoryStore, Store, StoreFailure};
+use budget_layer::{Allowance, BudgetLayer, Exchange, Grant, Leases, MemoryStore, Store, StoreFailure};
 use failsoft_core::{BoxError, ErrorsOnly};
 use tokio::time::advance;
+use tokio_test::task::spawn;
 use tower::{Layer as _, ServiceExt as _};
 
 thread_local! {
@@ -95,4 +97,23 @@ async fn after_an_outage_nobody_leases_what_the_policy_let_pass() {
         assert_eq!(asked, Some((10, 100)), "{policy:?}");
         call!(other, "x").await.unwrap();
     }
+}
+
+// They counted as spent, for ever: a budget of two calls at once let nobody through after a restart.
+#[tokio::test(start_paused = true)]
+async fn calls_that_ran_when_the_state_was_saved_hold_no_place_among_the_calls_at_once_after_a_restart() {
+    let process = || {
+        let builder = BudgetLayer::builder().concurrent(2).also(Allowance::tokens(100));
+        builder.estimate_fixed(10).classify(ErrorsOnly).build().unwrap()
+    };
+    let (before, after) = (process(), process());
+    let mut running = [before.clone(), before.clone()].map(|layer| {
+        spawn(layer.layer(tower::service_fn(|_: &str| pending::<Result<(), BoxError>>())).oneshot("x"))
+    });
+    running.iter_mut().for_each(|call| assert!(call.poll().is_pending()));
+    for (before, after) in before.ledgers().iter().zip(after.ledgers()) {
+        after.load(&before.save()).unwrap();
+    }
+    let left: Vec<_> = after.ledgers().iter().map(|ledger| ledger.unkeyed().remaining()).collect();
+    assert_eq!(left, [2, 80]);
 }

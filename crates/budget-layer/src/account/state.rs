@@ -1,7 +1,7 @@
 //! An account that is saved, and loaded by another process.
 
 use super::{Account, Rules};
-use crate::{State, estimate::millis, window::Now};
+use crate::{State, Unit, estimate::millis, window::Now};
 
 impl Account {
     /// The window must have been advanced.
@@ -17,12 +17,12 @@ impl Account {
         }
     }
 
-    /// What was reserved counts as spent: nobody is there any more to say what became of it. Calls in flight here keep what they
-    /// reserved.
+    /// What was reserved counts as spent: nobody is there any more to say what became of it. But the places of calls at once are free:
+    /// those calls have ended with their process. Calls in flight here keep what they reserved.
     pub(crate) fn load(&mut self, rules: &Rules, state: &State, now: Now) {
         // As far from the end as sums of calls will ever come.
         let bounded = |amount: u64| amount.min(u64::MAX / 2);
-        let lost = bounded(state.reserved);
+        let lost = if rules.unit == Unit::Concurrent { 0 } else { bounded(state.reserved) };
         self.spend = state.spend;
         self.spend.spent = bounded(state.spend.spent.max(state.spent)).saturating_add(lost);
         if let Some(at) = now.at {
