@@ -438,9 +438,12 @@ fn tell_all(told: Vec<(Budget, Crossed)>) {
 }
 
 impl Drop for Bill {
-    /// The scope goes when nobody holds the call any more; whatever happened, no reservation stays for ever.
+    /// The scope goes when nobody holds the call any more; whatever happened, no reservation stays for ever. Nothing is reserved where a
+    /// function of the user's panicked that says what a call is charged to.
     fn drop(&mut self) {
-        self.settle_alone(&Usage::default(), 1);
+        if self.state().parts.has_reserved() {
+            self.settle_alone(&Usage::default(), 1);
+        }
     }
 }
 

@@ -114,6 +114,11 @@ impl Parts {
         self.len == 0
     }
 
+    /// Whether anything is, or was, reserved.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.all().iter().any(|part| part.share.all() > 0)
+    }
+
     #[inline]
     fn all(&self) -> &[Part] {
         &self.parts[..self.len.min(MAX_PARTS)]

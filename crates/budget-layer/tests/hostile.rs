@@ -5,6 +5,7 @@
 use std::{
     cell::Cell,
     future::pending,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -116,4 +117,27 @@ async fn calls_that_ran_when_the_state_was_saved_hold_no_place_among_the_calls_a
     }
     let left: Vec<_> = after.ledgers().iter().map(|ledger| ledger.unkeyed().remaining()).collect();
     assert_eq!(left, [2, 80]);
+}
+
+// The budgets before it were charged the estimate of a call that was never sent.
+#[test]
+fn a_key_function_that_panics_charges_nobody() {
+    let layer = BudgetLayer::builder()
+        .tokens(1_000)
+        .also(Allowance::calls(10).key_fn(|request: &&'static str| {
+            assert_ne!(*request, "bad", "no key");
+            (*request).to_owned()
+        }))
+        .estimate_fixed(10)
+        .classify(ErrorsOnly)
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        let mut called = spawn(call!(layer, "bad"));
+        assert!(catch_unwind(AssertUnwindSafe(|| called.poll())).is_err());
+    }
+    let budget = layer.ledger().unkeyed();
+    assert_eq!((budget.spent(), budget.reserved(), budget.spend().calls()), (0, 0, 0));
+    assert!(spawn(call!(layer, "good")).poll().is_ready());
+    assert_eq!((budget.spent(), budget.spend().calls()), (10, 1));
 }
