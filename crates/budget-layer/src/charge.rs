@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     Budget, Estimate, Outcome, Unit,
-    account::{Ask, Crossed, queue::Turn},
+    account::{Ask, Crossed, MAX_CALL, queue::Turn},
     book::{Booking, Guess, Total},
     cost::{Ended, cost, teach},
     estimate::millis,
@@ -234,7 +234,7 @@ impl Bill {
         // Each unit once, however many budgets count in it.
         let mut more = Used::default();
         for unit in [Unit::Tokens, Unit::Money] {
-            let used = self.about.measure(unit, usage);
+            let used = self.about.measure(unit, usage).min(MAX_CALL);
             if let (Some(more), Some(guessed), Some(late)) = (more.of(unit), guessed.of(unit), late.of(unit))
             {
                 let known = if *settled { used.min(*guessed) } else { 0 };
@@ -304,8 +304,9 @@ impl State {
             return true;
         }
         let now = about.clocks.now();
-        // What was booked late already counts against what is guessed.
+        // What was booked late already counts against what is guessed. The same for the budgets, the book and the metrics.
         let less_early = |(used, guess): (u64, u64), late: u64, guessed: &mut u64| {
+            let (used, guess) = (used.min(MAX_CALL), guess.min(MAX_CALL));
             let early = late.min(guess);
             *guessed = guess - early;
             used - early

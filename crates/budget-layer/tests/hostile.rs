@@ -4,14 +4,17 @@
 
 use std::{
     cell::Cell,
-    future::pending,
+    future::{pending, ready},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use budget_layer::{Allowance, BudgetLayer, Exchange, Grant, Leases, MemoryStore, Store, StoreFailure};
-use failsoft_core::{BoxError, ErrorsOnly};
+use budget_layer::{
+    Allowance, Book, BudgetLayer, Exchange, Filter, Grant, Labels, Leases, MemoryStore, Price, Store,
+    StoreFailure,
+};
+use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
 use tokio::time::advance;
 use tokio_test::task::spawn;
 use tower::{Layer as _, ServiceExt as _};
@@ -140,4 +143,40 @@ fn a_key_function_that_panics_charges_nobody() {
     assert_eq!((budget.spent(), budget.reserved(), budget.spend().calls()), (0, 0, 0));
     assert!(spawn(call!(layer, "good")).poll().is_ready());
     assert_eq!((budget.spent(), budget.spend().calls()), (10, 1));
+}
+
+// The budget was charged what a call may count for at most, and the book and the metrics what was claimed: no sum of the book told anything
+// any more, and counters went backwards.
+#[test]
+fn what_a_peer_claims_to_have_used_is_bounded_in_the_book_as_in_the_budget() {
+    let book = Book::new();
+    let layer = BudgetLayer::builder()
+        .tokens(u64::MAX)
+        .price(Price::new(1_000_000, 1_000_000))
+        .also(Allowance::money(u64::MAX))
+        .estimate_fixed(10)
+        .book(book.clone(), |_: &u64| Labels::new())
+        .classify(ErrorsOnly)
+        .build()
+        .unwrap();
+    let calls = Arc::<Mutex<Option<Call>>>::default();
+    let usage = |used| Usage { input: Some(used), output: Some(used), ..Usage::default() };
+    let model = {
+        let calls = Arc::clone(&calls);
+        tower::service_fn(move |used: u64| {
+            Call::slot().unwrap().set(&usage(used));
+            *calls.lock().unwrap() = Call::current();
+            ready(Ok::<_, BoxError>(()))
+        })
+    };
+    for used in [u64::MAX, u64::MAX / 2, 5] {
+        assert!(spawn(layer.layer(model.clone()).oneshot(used)).poll().is_ready());
+        let call = calls.lock().unwrap().take().unwrap();
+        // And late.
+        call.enter(|| Call::slot().unwrap().set(&usage(used)));
+    }
+    let sum = book.sum(&Filter::all());
+    let [tokens, money] = [0, 1].map(|at: usize| layer.ledgers()[at].unkeyed().spent());
+    assert_eq!((sum.tokens, sum.money), (tokens, money));
+    assert!(sum.tokens < 1 << 50 && sum.input < 1 << 50 && sum.output < 1 << 50, "{sum:?}");
 }

@@ -8,7 +8,7 @@ use std::{
 use failsoft_core::{Attempted, Class, Usage};
 
 use super::{Amounts, Book, Labels, Name, Part};
-use crate::{Outcome, Price};
+use crate::{Outcome, Price, account::MAX_CALL};
 
 /// So many attempts of one call have their own rows; those that come then count with the last.
 const MAX_ATTEMPTS: usize = 32;
@@ -142,7 +142,10 @@ impl Booking {
 }
 
 fn told(usage: &Usage) -> Amounts {
-    Amounts { input: usage.total_input(), output: usage.total_output(), ..Amounts::default() }
+    // As what is charged is bounded: one claim of a peer's must not hide all that others used.
+    let bounded = |tokens: u64| tokens.min(MAX_CALL);
+    let (input, output) = (bounded(usage.total_input()), bounded(usage.total_output()));
+    Amounts { input, output, ..Amounts::default() }
 }
 
 /// The attempt that the call ended with: of those that ended as it did, or did not say how, the one that ended last.
