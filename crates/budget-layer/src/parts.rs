@@ -96,13 +96,14 @@ impl Parts {
         }
     }
 
-    /// As if nothing had ever been in it. A cell that calls without a key share is kept for the next call; that of a key is not, because a
-    /// key whose cell somebody holds is never forgotten.
+    /// As if nothing had ever been in it. A cell that calls without a key share is kept for the next call. That of a key is not, because a
+    /// key whose cell somebody holds is never forgotten; nor is one that leases, because it holds a store of the user's, which goes with
+    /// its layers and not with the threads that called them.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         for cell in self.cells.iter_mut().map_while(Option::take) {
-            if !cell.is_keyed() {
+            if !cell.is_keyed() && cell.leasing(0).is_none() {
                 self.kept = Some(cell);
             }
         }

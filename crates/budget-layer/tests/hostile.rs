@@ -180,3 +180,16 @@ fn what_a_peer_claims_to_have_used_is_bounded_in_the_book_as_in_the_budget() {
     assert_eq!((sum.tokens, sum.money), (tokens, money));
     assert!(sum.tokens < 1 << 50 && sum.input < 1 << 50 && sum.output < 1 << 50, "{sum:?}");
 }
+
+// The scope that a thread keeps for its next call kept the budget of the last one, and with it the store, its connections and all.
+#[tokio::test(start_paused = true)]
+async fn a_store_goes_with_its_layers_though_the_threads_that_called_them_live_on() {
+    let store = Odd::new(|_| false);
+    let asked = Arc::downgrade(&store.asked);
+    let leases = Leases::from(store);
+    let builder = BudgetLayer::builder().store(leases).also(Allowance::calls(10)).estimate_fixed(10);
+    let layer = builder.classify(ErrorsOnly).build().unwrap();
+    call!(layer, "x").await.unwrap();
+    drop(layer);
+    assert!(asked.upgrade().is_none());
+}
