@@ -46,6 +46,9 @@ use crate::Outcome;
 /// So many rows a book has, unless it is told otherwise.
 const MAX_ROWS: usize = 10_000;
 
+/// A longer name is cut, in bytes: callers make some up, and a row must not be as large as their requests.
+const MAX_NAME: usize = 256;
+
 /// What there was no room for.
 const OTHER: &str = "(other)";
 
@@ -69,7 +72,8 @@ struct Name {
     part: Part,
 }
 
-/// What something was spent for. What is not known is `None`.
+/// What something was spent for. What is not known is `None`; of names longer than 256 bytes a [`Book`] keeps the beginning
+/// and a checksum.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]
@@ -267,6 +271,10 @@ impl Book {
     }
 
     fn book(&self, rows: &mut HashMap<Name, Amounts>, mut name: Name, amounts: Amounts) {
+        let Labels { session, tool, model, route } = &mut name.labels;
+        for label in [session, tool, model, route].into_iter().flatten() {
+            cut(label);
+        }
         let has_room =
             |rows: &HashMap<Name, Amounts>, name: &Name| rows.len() < self.0.most || rows.contains_key(name);
         if !has_room(rows, &name) {
@@ -280,6 +288,18 @@ impl Book {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Amounts>> {
         self.0.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cuts a name at a character, and adds a checksum: two that begin alike, such as tokens of one issuer, stay two.
+fn cut(name: &mut Arc<str>) {
+    if name.len() > MAX_NAME {
+        let end = (0..=MAX_NAME - 19).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+        // FNV-1a, which is the same in every process.
+        let sum = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        *name = format!("{}…{sum:016x}", &name[..end]).into();
     }
 }
 

@@ -193,3 +193,27 @@ async fn a_store_goes_with_its_layers_though_the_threads_that_called_them_live_o
     drop(layer);
     assert!(asked.upgrade().is_none());
 }
+
+// Rows were bounded, and their names were not: ten thousand made-up models of a megabyte each stayed for ever.
+#[test]
+fn a_name_that_a_caller_makes_up_is_kept_no_longer_than_a_name_is_and_found_by_the_whole_of_it() {
+    let book = Book::new();
+    let model = |request: &&'static str| request.repeat(100_000);
+    let builder = BudgetLayer::builder()
+        .estimate_fixed(10)
+        .book(book.clone(), move |request| Labels::new().model(model(request)));
+    let layer = builder.classify(ErrorsOnly).build().unwrap();
+    for name in ["long", "€a", "€a", "long"] {
+        assert!(spawn(call!(layer, name)).poll().is_ready());
+    }
+    let rows = book.rows(&Filter::all());
+    let long = rows.iter().map(|row| row.labels.model.as_ref().map_or(0, |model| model.len()));
+    assert_eq!(long.collect::<Vec<_>>(), [256, 255]);
+    assert_eq!(book.sum(&Filter::all().model(model(&"€a"))).calls, 2);
+    assert_eq!(book.take(&Filter::all().model(model(&"long"))).len(), 1);
+    book.add(&rows[0]);
+    assert_eq!(book.rows(&Filter::all()), rows);
+    // Two that begin alike stay two.
+    let token = |end| book.sum(&Filter::all().model(model(&"long") + end)).calls;
+    assert_eq!([token(""), token("x")], [2, 0]);
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Amounts, Labels, Name, Part, Row};
+use super::{Amounts, Labels, Name, Part, Row, cut};
 use crate::Outcome;
 
 /// Which rows of a [`Book`](super::Book): those that have everything that is asked for.
@@ -43,25 +43,25 @@ impl Filter {
 
     /// Those of one session.
     pub fn session(mut self, session: impl Into<Arc<str>>) -> Self {
-        self.session = Some(session.into());
+        self.session = Some(asked(session));
         self
     }
 
     /// Those of one tool.
     pub fn tool(mut self, tool: impl Into<Arc<str>>) -> Self {
-        self.tool = Some(tool.into());
+        self.tool = Some(asked(tool));
         self
     }
 
     /// Those of one model.
     pub fn model(mut self, model: impl Into<Arc<str>>) -> Self {
-        self.model = Some(model.into());
+        self.model = Some(asked(model));
         self
     }
 
     /// Those of one route.
     pub fn route(mut self, route: impl Into<Arc<str>>) -> Self {
-        self.route = Some(route.into());
+        self.route = Some(asked(route));
         self
     }
 
@@ -93,6 +93,13 @@ impl Filter {
         let (outcome, part) = (*outcome, *part);
         self.passes(name).then(|| Row { labels: labels.clone(), outcome, part, amounts })
     }
+}
+
+/// As a name stands in a book.
+fn asked(name: impl Into<Arc<str>>) -> Arc<str> {
+    let mut name = name.into();
+    cut(&mut name);
+    name
 }
 
 impl GroupBy {
