@@ -214,7 +214,8 @@ impl Denial {
 
     /// What to do now, unless it is to conclude.
     fn instruction(&self) -> Option<String> {
-        let seconds = self.renews_in.map(|after| after.as_secs() + u64::from(after.subsec_nanos() > 0));
+        let seconds =
+            self.renews_in.map(|after| after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0)));
         Some(match (self.reason, seconds) {
             (Reason::Restricted, _) => "make only those, or conclude from what you already have".to_owned(),
             (Reason::TooLarge, _) => "ask for less, or conclude from what you already have".to_owned(),

@@ -16,6 +16,7 @@ use crate::{
     Budget, Exchange, Grant, Holder, Leases, StoreFailure,
     account::{Why, lease::Figures},
     events,
+    store::LONGEST,
 };
 
 /// What all accounts of a ledger lease from.
@@ -343,7 +344,7 @@ impl Leasing {
         match result {
             Ok(grant) => {
                 // From when it was asked: the store began to count later.
-                let until = run.began.checked_add(grant.lasts).unwrap_or(at);
+                let until = run.began.checked_add(grant.lasts.min(LONGEST)).unwrap_or(at);
                 budget.lock().take_lease(rules, &run.figures, &grant, until);
                 (state.answered, state.outage) = (Some(at), None);
                 let needed = run.figures.reserved.saturating_add(run.needs);

@@ -126,7 +126,7 @@ pub struct Exchange {
 pub struct Grant {
     /// So much may its holder spend from now on, what it has reserved included: all that is leased to it, not only what is new.
     pub leased: u64,
-    /// For how long.
+    /// For how long: at most ten years.
     pub lasts: Duration,
     /// The limit.
     pub limit: u64,
@@ -237,6 +237,9 @@ impl fmt::Debug for Leases {
             .finish_non_exhaustive()
     }
 }
+
+/// A lease that lasts longer lasts so long: a time that no clock can tell is over at once.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 pub(crate) type Exchanging = Pin<Box<dyn Future<Output = Result<Grant, BoxError>> + Send>>;
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use budget_layer::{
-    Allowance, Book, BudgetLayer, Exchange, Filter, Grant, Labels, Leases, MemoryStore, Price, Store,
+    Allowance, Book, BudgetLayer, Denial, Exchange, Filter, Grant, Labels, Leases, MemoryStore, Price, Store,
     StoreFailure,
 };
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
@@ -216,4 +216,42 @@ fn a_name_that_a_caller_makes_up_is_kept_no_longer_than_a_name_is_and_found_by_t
     // Two that begin alike stay two.
     let token = |end| book.sum(&Filter::all().model(model(&"long") + end)).calls;
     assert_eq!([token(""), token("x")], [2, 0]);
+}
+
+// A denial added a second to the longest time there is, which panicked; and a lease without an end was none.
+#[tokio::test(start_paused = true)]
+async fn times_without_an_end_are_long_and_nothing_else() {
+    let layer = |leases: Leases| {
+        let builder = BudgetLayer::builder().tokens(100).store(leases.each(10)).estimate_fixed(10);
+        builder.classify(ErrorsOnly).build().unwrap()
+    };
+    for lasts in [Duration::MAX, Duration::from_secs(u64::MAX / 4)] {
+        let own = layer(Leases::from(For(lasts)));
+        call!(own, "x").await.unwrap();
+        call!(layer(Leases::from(MemoryStore::lasting(lasts))), "x").await.unwrap();
+        let denied = call!(layer(Leases::from(Never(lasts))), "x").await.unwrap_err();
+        assert_eq!(Denial::find(&*denied).unwrap().renews_in(), Some(lasts));
+        let fails = layer(Leases::from(Odd::new(|_| true)).ask_again(lasts));
+        for _ in 0..2 {
+            assert!(call!(fails, "x").await.unwrap_err().to_string().contains("store"));
+        }
+    }
+}
+
+/// Leases a little, for so long.
+struct For(Duration);
+
+impl Store for For {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        Ok(Grant::new(exchange.reserved + exchange.needs, self.0, exchange.limit, 0))
+    }
+}
+
+/// Leases nothing, and says when there may be something.
+struct Never(Duration);
+
+impl Store for Never {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        Ok(Grant::new(0, SECOND, exchange.limit, exchange.limit).renewing_in(Some(self.0)))
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use failsoft_core::{BoxError, DEFAULT_KEYS, Evict, KeyMap};
 
-use super::{Exchange, Grant, Store, pool::Pool};
+use super::{Exchange, Grant, LONGEST, Store, pool::Pool};
 
 /// A store for the layers of one process, and for tests: whatever leases from it spends together. Clones are the same store. It
 /// shows the rules that another [`Store`] has to keep.
@@ -32,11 +32,11 @@ impl MemoryStore {
         Self::lasting(Duration::from_secs(30))
     }
 
-    /// Leases last so long: the shorter, the sooner what a dead process held is known to be lost, and the more often one that lives
+    /// Leases last so long, at most ten years: the shorter, the sooner what a dead process held is known to be lost, and the more often one that lives
     /// has to ask.
     #[must_use]
     pub fn lasting(leases: Duration) -> Self {
-        Self(Arc::new(Budgets { lasts: leases, pools: KeyMap::refusing(DEFAULT_KEYS) }))
+        Self(Arc::new(Budgets { lasts: leases.min(LONGEST), pools: KeyMap::refusing(DEFAULT_KEYS) }))
     }
 
     /// How many budgets there are: at most 10 000. One that has spent something is never forgotten.
