@@ -12,7 +12,7 @@ use std::{
 
 use budget_layer::{
     Allowance, Book, BudgetLayer, Denial, Exchange, Filter, Grant, Labels, Leases, MemoryStore, Price, Store,
-    StoreFailure,
+    StoreFailure, Window,
 };
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
 use tokio::time::advance;
@@ -253,5 +253,21 @@ struct Never(Duration);
 impl Store for Never {
     async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
         Ok(Grant::new(0, SECOND, exchange.limit, exchange.limit).renewing_in(Some(self.0)))
+    }
+}
+
+// The steps of a short window did not fit any more after a day and a half: its denials were for good, and nobody waited.
+#[tokio::test(start_paused = true)]
+async fn a_short_window_renews_and_is_waited_for_after_however_many_steps() {
+    let window = Window::sliding(Duration::from_millis(1));
+    let builder = BudgetLayer::builder().tokens(10).within(window).wait(SECOND).estimate_fixed(10);
+    let layer = builder.classify(ErrorsOnly).build().unwrap();
+    call!(layer, "x").await.unwrap();
+    for days in [2, 10_000] {
+        advance(days * 24 * 3_600 * SECOND).await;
+        for _ in 0..3 {
+            call!(layer, "x").await.unwrap();
+        }
+        assert!(layer.budget().renews_in().is_some_and(|renews_in| renews_in < SECOND), "{days}");
     }
 }

@@ -255,8 +255,8 @@ impl Ring {
                     }
                     left = left.saturating_sub(cells[index(tick)].committed);
                     if left <= most {
-                        let leaves = u32::try_from(tick.saturating_add(CELLS as u64)).ok()?;
-                        let leaves = origin.checked_add(width.checked_mul(leaves)?)?;
+                        let leaves = u128::from(tick.saturating_add(CELLS as u64)) * width.as_nanos();
+                        let leaves = origin.checked_add(Duration::from_nanos(u64::try_from(leaves).ok()?))?;
                         return Some(leaves.saturating_duration_since(at));
                     }
                 }
