@@ -335,6 +335,12 @@ async fn a_streamed_answer_is_edited_event_by_event_as_it_comes() {
     );
     let lines = answer("application/x-ndjson", vec![Ok("{\"model\":\"small\"}\n{\"model\":\"small\"}\n")]);
     assert_eq!(seen(lines).await.unwrap().1, "{\"model\":\"large\"}\n{\"model\":\"large\"}\n");
+    // The last line need not have an end.
+    let lines =
+        answer("application/x-ndjson", vec![Ok("{\"model\":\"small\"}\n{\"model\":"), Ok("\"small\"}")]);
+    assert_eq!(seen(lines).await.unwrap().1, "{\"model\":\"large\"}\n{\"model\":\"large\"}");
+    let events = answer("text/event-stream", vec![Ok("data: {\"model\":\"small\"}")]);
+    assert_eq!(seen(events).await.unwrap().1, "data: {\"model\":\"large\"}");
 }
 
 #[tokio::test]

@@ -58,23 +58,24 @@ impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
             }
             let frame = ready!(this.body.as_mut().poll_frame(cx));
             let Some(lines) = this.lines else { return Poll::Ready(frame) };
-            let (whole, end) = match frame {
+            let mut whole = BytesMut::new();
+            let end = match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => match lines.feed(&bytes) {
-                        Ok(whole) => (whole, None),
-                        Err(error) => (Bytes::new(), Some(Err(error))),
-                    },
-                    Err(trailers) => (lines.rest(), Some(Ok(trailers))),
+                    Ok(bytes) => lines.feed(&bytes, &mut whole).err().map(Err),
+                    Err(trailers) => Some(lines.last(&mut whole).map(|()| trailers)),
                 },
                 // What breaks off is as it came, to the last byte.
-                Some(Err(error)) => (lines.rest(), Some(Err(error))),
+                Some(Err(error)) => {
+                    whole = lines.rest();
+                    Some(Err(error))
+                }
                 None => {
-                    let rest = lines.rest();
+                    let end = lines.last(&mut whole).err().map(Err);
                     *this.lines = None;
-                    if rest.is_empty() {
+                    if whole.is_empty() && end.is_none() {
                         return Poll::Ready(None);
                     }
-                    (rest, None)
+                    end
                 }
             };
             if matches!(end, Some(Err(_))) {
@@ -84,7 +85,7 @@ impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
             }
             *this.end = end;
             if !whole.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(whole))));
+                return Poll::Ready(Some(Ok(Frame::data(whole.freeze()))));
             }
         }
     }
@@ -133,15 +134,23 @@ impl Lines {
     }
 
     /// What is there of a line that will not become whole.
-    fn rest(&mut self) -> Bytes {
-        self.part.split().freeze()
+    fn rest(&mut self) -> BytesMut {
+        self.part.split()
     }
-}
 
-impl Lines {
-    /// The lines that are whole with these bytes, edited. Any end of a line ends one, so that it does not matter how they are cut.
-    fn feed(&mut self, bytes: &[u8]) -> Result<Bytes, BoxError> {
-        let mut out = BytesMut::new();
+    /// Nothing more comes: what is there is the last line, which many leave without an end.
+    fn last(&mut self, out: &mut BytesMut) -> Result<(), BoxError> {
+        let line = self.rest();
+        match self.line(&line)? {
+            Some(edited) => out.extend_from_slice(&edited),
+            None => *out = line,
+        }
+        Ok(())
+    }
+
+    /// The lines that are whole with these bytes, edited, up to one that cannot be. Any end of a line ends one, so that it does not
+    /// matter how they are cut.
+    fn feed(&mut self, bytes: &[u8], out: &mut BytesMut) -> Result<(), BoxError> {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let ends = piece.ends_with(b"\n") || piece.ends_with(b"\r");
             if self.passes {
@@ -161,7 +170,7 @@ impl Lines {
                 }
             }
         }
-        Ok(out.freeze())
+        Ok(())
     }
 
     /// The changed line; `None` where it stays.
@@ -193,16 +202,17 @@ mod tests {
     use proptest::{collection::vec, prelude::*, sample::Index};
 
     use super::*;
-    use crate::adapt::chat::answered_model;
+    use crate::adapt::chat::{answered_model, edit_fn};
 
     fn edited(text: &[u8], cuts: &[usize]) -> Vec<u8> {
         let mut lines = Lines::of_events(Arc::new(answered_model("m")));
-        let mut out = Vec::new();
+        let (mut out, mut last) = (BytesMut::new(), BytesMut::new());
         for cut in cuts.windows(2) {
-            out.extend_from_slice(&lines.feed(&text[cut[0]..cut[1]]).unwrap());
+            lines.feed(&text[cut[0]..cut[1]], &mut out).unwrap();
         }
-        out.extend_from_slice(&lines.rest());
-        out
+        lines.last(&mut last).unwrap();
+        out.extend_from_slice(&last);
+        out.to_vec()
     }
 
     #[test]
@@ -220,6 +230,18 @@ mod tests {
             out.ends_with(b"tt\"}\n\ndata: {\"model\":\"m\"}\n\n")
                 && out.starts_with(b"data: {\"model\":\"x\"")
         );
+    }
+
+    #[test]
+    fn what_came_before_a_line_that_cannot_be_edited_comes_out_however_it_is_cut() {
+        let edit = Arc::new(edit_fn(|json| if json.contains("bad") { Err("bad".into()) } else { Ok(None) }));
+        let text = b"{\"a\":1}\n{\"b\":\"bad\"}\n{\"c\":1}\n";
+        for cut in [0, 3, 8, 12, text.len()] {
+            let (mut lines, mut out) = (Lines::of_json(edit.clone()), BytesMut::new());
+            let (first, second) = text.split_at(cut);
+            let fed = lines.feed(first, &mut out).and_then(|()| lines.feed(second, &mut out));
+            assert_eq!((fed.unwrap_err().to_string().as_str(), &out[..]), ("bad", &text[..8]), "{cut}");
+        }
     }
 
     proptest! {
