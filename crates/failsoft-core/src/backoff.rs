@@ -103,6 +103,13 @@ impl Backoff {
         Self::of(Shape::Custom(Arc::new(delay)))
     }
 
+    /// Whether it holds a closure of the user's.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_custom(&self) -> bool {
+        matches!(self.shape, Shape::Custom(_))
+    }
+
     const fn of(shape: Shape) -> Self {
         Self { shape, factor: None, max: None, min: None, jitter: None }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Plain {
     pub(crate) is_plain: bool,
     /// An attempt that waits has a limit.
     pub(crate) is_limited: bool,
+    /// It holds closures of the user's.
+    pub(crate) holds_closures: bool,
     /// The budget, where each call is a deposit; or each success.
     pub(crate) on_request: Option<RetryBudget>,
     pub(crate) on_success: Option<RetryBudget>,
@@ -45,6 +47,7 @@ impl Shared {
         let plain = Plain {
             is_plain: policy.is_plain(),
             is_limited: policy.is_limited(),
+            holds_closures: policy.holds_closures(),
             on_request: fills(Deposit::PerRequest),
             on_success: fills(Deposit::PerSuccess),
             scope: Deferred::retrying(policy.max_retries),

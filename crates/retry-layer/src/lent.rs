@@ -19,7 +19,7 @@ impl Lend for Shared {
     /// A closure of the user's may hold what must go with the layer.
     #[inline]
     fn may_be_kept(&self) -> bool {
-        self.policy.retry_if.is_none()
+        !self.plain.holds_closures
     }
 
     #[inline(always)]
@@ -30,20 +30,32 @@ impl Lend for Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
+
+    use failsoft_core::{Backoff, Class};
 
     use super::*;
-    use crate::RetryLayer;
+    use crate::{RetryBuilder, RetryLayer};
 
     #[test]
     fn what_a_closure_of_the_users_holds_goes_with_the_layer() {
-        let heard = Arc::new(());
-        let hears = Arc::clone(&heard);
-        let layer = RetryLayer::builder().retry_if(move |_| Arc::strong_count(&hears) > 0).build().unwrap();
-        let call = Lent::of(layer.shared());
-        drop(layer);
-        assert_eq!(Arc::strong_count(&heard), 2);
-        drop(call);
-        assert_eq!(Arc::strong_count(&heard), 1);
+        type With = fn(RetryBuilder, Arc<()>) -> RetryBuilder;
+        fn backoff(held: Arc<()>) -> Backoff {
+            Backoff::custom(move |_| Duration::from_secs(Arc::strong_count(&held) as u64))
+        }
+        let all: [With; 3] = [
+            |builder, held| builder.retry_if(move |_| Arc::strong_count(&held) > 0),
+            |builder, held| builder.backoff(backoff(held)),
+            |builder, held| builder.backoff_on(Class::RateLimited, backoff(held)),
+        ];
+        for with in all {
+            let held = Arc::new(());
+            let layer = with(RetryLayer::builder(), Arc::clone(&held)).build().unwrap();
+            let call = Lent::of(layer.shared());
+            drop(layer);
+            assert_eq!(Arc::strong_count(&held), 2);
+            drop(call);
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
     }
 }

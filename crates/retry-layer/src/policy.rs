@@ -140,6 +140,12 @@ impl Policy {
         self.keys.is_none() && !stamps_limit
     }
 
+    /// Whether it holds closures of the user's.
+    pub(crate) fn holds_closures(&self) -> bool {
+        let mut backoffs = self.backoffs.iter().map(|(_, backoff)| backoff).chain([&self.backoff]);
+        self.retry_if.is_some() || backoffs.any(Backoff::is_custom)
+    }
+
     /// Whether an attempt has a limit of this layer's.
     pub(crate) const fn is_limited(&self) -> bool {
         self.deadline.is_some() || self.attempt_timeout.is_some()
