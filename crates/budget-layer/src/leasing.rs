@@ -85,7 +85,7 @@ struct State {
     error: Option<BoxError>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sparing {
     /// Only where nothing was spent lately.
     Idle,
@@ -211,7 +211,8 @@ impl Leasing {
     ) -> Poll<Result<(), BoxError>> {
         let mut state = self.lock();
         let number = *number.get_or_insert_with(|| {
-            state.sparing = Some(sparing);
+            // Who gives all back is not content with less.
+            state.sparing = state.sparing.max(Some(sparing));
             state.number + 1
         });
         match self.drive(state, budget, shared, number, cx) {

@@ -15,7 +15,7 @@ use budget_layer::{
     StoreFailure, Window,
 };
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 use tokio_test::task::spawn;
 use tower::{Layer as _, ServiceExt as _};
 
@@ -269,5 +269,37 @@ async fn a_short_window_renews_and_is_waited_for_after_however_many_steps() {
             call!(layer, "x").await.unwrap();
         }
         assert!(layer.budget().renews_in().is_some_and(|renews_in| renews_in < SECOND), "{days}");
+    }
+}
+
+// A write-back that came while an exchange ran took the place of giving all back: a process ended with what it had leased.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_ends_gives_all_back_though_something_else_writes_back_now_and_then() {
+    let store = Slow(MemoryStore::new());
+    let process = || {
+        let leases = Leases::from(store.clone()).each(90);
+        let builder = BudgetLayer::builder().tokens(100).store(leases).estimate_fixed(10);
+        builder.classify(ErrorsOnly).build().unwrap()
+    };
+    let (one, other) = (process(), process());
+    call!(one, "x").await.unwrap();
+    let mut running = spawn(one.ledger().write_back());
+    assert!(running.poll().is_pending());
+    call!(one, "x").await.unwrap();
+    let (given_back, written_back) = tokio::join!(one.ledger().give_back(), one.ledger().write_back());
+    given_back.and(written_back).unwrap();
+    for _ in 0..8 {
+        call!(other, "x").await.unwrap();
+    }
+}
+
+/// Takes half a second.
+#[derive(Clone)]
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        sleep(SECOND / 2).await;
+        self.0.exchange(exchange).await
     }
 }
