@@ -392,6 +392,11 @@ impl<K, E, R, C> BudgetBuilder<K, E, R, C> {
                     "budgets that are not there already",
                 ));
             }
+            let leases_as = |other: &&Ledger| other.rules().shared.is_some() && other.name() == ledger.name();
+            if ledger.rules().shared.is_some() && ledgers.iter().any(|other| leases_as(&other)) {
+                let expected = "another name: budgets of one name lease from one in the store";
+                return Err(ConfigError::new(BUILDER, "named", ledger.name(), expected));
+            }
             ledgers.push(ledger);
         }
         Ok(BudgetLayer::new(ledgers, options, book, keyed, estimator, pass_soft, classify))

@@ -52,7 +52,8 @@ use crate::{Unit, Window};
 
 /// Keeps budgets for several processes.
 ///
-/// It counts what all have spent in the window, and what is leased to whom. [`MemoryStore`] is one whose source shows
+/// It counts what all have spent in the window, and what is leased to whom, for each [budget](Exchange::budget),
+/// [key](Exchange::key) and [unit](Exchange::unit). [`MemoryStore`] is one whose source shows
 /// the rules; they are few:
 ///
 /// - the exchanges of one holder are numbered: one whose [number](Exchange::number) is not above the last is answered with how

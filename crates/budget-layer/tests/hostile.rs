@@ -303,3 +303,27 @@ impl Store for Slow {
         self.0.exchange(exchange).await
     }
 }
+
+// The tokens of one counted as calls of the other, or each call twice: two allowances of tokens are both called so, unless they are named.
+#[tokio::test(start_paused = true)]
+async fn two_budgets_of_one_name_do_not_spend_from_one_in_the_store() {
+    let store = MemoryStore::new();
+    let leases = || Leases::from(store.clone()).each(10);
+    let within = |days: u32| {
+        Allowance::tokens(100).within(Window::sliding(days * 24 * 3_600 * SECOND)).store(leases())
+    };
+    let err = BudgetLayer::builder().also(within(1)).also(within(30)).build().unwrap_err();
+    assert!(err.to_string().contains("tokens") && err.to_string().contains("name"), "{err}");
+    BudgetLayer::builder().also(within(1)).also(within(30).named("month")).build().unwrap();
+    // In layers apart.
+    let layer = |allowance: Allowance| {
+        let builder = BudgetLayer::builder().also(allowance.named("all").store(leases())).estimate_fixed(100);
+        builder.classify(ErrorsOnly).build().unwrap()
+    };
+    let (tokens, calls) = (layer(Allowance::tokens(1_000)), layer(Allowance::calls(10)));
+    for _ in 0..10 {
+        call!(tokens, "x").await.unwrap();
+        call!(calls, "x").await.unwrap();
+    }
+    assert_eq!(store.len(), 2);
+}

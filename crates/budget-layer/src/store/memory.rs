@@ -9,6 +9,7 @@ use std::{
 use failsoft_core::{BoxError, DEFAULT_KEYS, Evict, KeyMap};
 
 use super::{Exchange, Grant, LONGEST, Store, pool::Pool};
+use crate::Unit;
 
 /// A store for the layers of one process, and for tests: whatever leases from it spends together. Clones are the same store. It
 /// shows the rules that another [`Store`] has to keep.
@@ -20,8 +21,8 @@ struct Budgets {
     pools: KeyMap<Name, Entry>,
 }
 
-/// What a budget is called, and whose it is.
-type Name = (Arc<str>, Option<Arc<str>>);
+/// What a budget is called, whose it is, and what it counts: tokens and calls do not add up.
+type Name = (Arc<str>, Option<Arc<str>>, Unit);
 
 struct Entry(Mutex<Pool>);
 
@@ -60,7 +61,7 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
-        let name = (Arc::clone(&exchange.budget), exchange.key.clone());
+        let name = (Arc::clone(&exchange.budget), exchange.key.clone(), exchange.unit);
         let entry = self.0.pools.get_or_insert_with(name, || Entry(Mutex::new(Pool::new(&exchange))))?;
         let mut pool = entry.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = pool.clocks().now();
