@@ -482,6 +482,17 @@ impl Account {
         self.spend
     }
 
+    /// Lets go also of a pause that is over, and of what was spent before the time that counts for the next one: before it is asked whether
+    /// it [may go](Self::may_go).
+    pub(crate) fn advance_pause(&mut self, now: Now) {
+        if self.paused_for(now).is_none() {
+            self.paused_until = None;
+        }
+        if let Some(lately) = &mut self.lately {
+            lately.advance(now);
+        }
+    }
+
     /// Whether it may be forgotten: nothing of it would be missed.
     pub(crate) fn may_go(&self, rules: &Rules) -> bool {
         let of_window = || {
@@ -491,6 +502,7 @@ impl Account {
         self.lease.as_ref().map_or_else(of_window, |lease| self.lease_may_go(lease))
             && !self.adjusted
             && self.paused_until.is_none()
+            && self.lately.as_ref().is_none_or(|lately| lately.committed() == 0)
             && !self.server.as_ref().is_some_and(|server| server.says_something())
             && self.queue.is_empty()
     }

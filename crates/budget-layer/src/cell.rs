@@ -93,6 +93,7 @@ impl Evict for Cell {
         let now = rules.clocks().now();
         let account = &mut self.lock().first;
         account.advance(rules, now);
+        account.advance_pause(now);
         account.may_go(rules)
     }
 }

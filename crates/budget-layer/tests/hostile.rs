@@ -327,3 +327,23 @@ async fn two_budgets_of_one_name_do_not_spend_from_one_in_the_store() {
     }
     assert_eq!(store.len(), 2);
 }
+
+// A pause that was over held its key for ever: once there were as many such keys as there is room for, no other was let in.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_paused_once_makes_room_when_the_pause_and_all_that_was_spent_lately_are_over() {
+    let minute = 60 * SECOND;
+    let builder = BudgetLayer::builder().tokens(1_000).within(Window::sliding(minute)).max_keys(1);
+    let builder =
+        builder.pause_above(15, 30 * minute, 10 * minute).key_fn(|key: &&'static str| (*key).to_owned());
+    let layer = builder.estimate_fixed(10).classify(ErrorsOnly).build().unwrap();
+    for _ in 0..2 {
+        call!(layer, "a").await.unwrap();
+    }
+    for (wait, why) in [(0, "paused"), (9, "paused"), (20, "it was spent lately")] {
+        advance(wait * minute).await;
+        assert!(call!(layer, "b").await.is_err(), "{why}");
+    }
+    advance(3 * minute).await;
+    call!(layer, "b").await.unwrap();
+    assert!(layer.ledger().budget("a").is_none());
+}
