@@ -252,8 +252,8 @@ where
         let estimate = self.estimator.estimate(request);
         match estimate.learns() {
             Some(by_model) => {
-                let most = by_model.most();
-                estimate.expecting(self.learned.of((self.key)(request).as_ref()).up_to(most))
+                let average = self.learned.of((self.key)(request).as_ref()).within_those_of(by_model);
+                estimate.expecting(average)
             }
             None => estimate,
         }
@@ -334,7 +334,8 @@ impl FromRequest {
     }
 
     /// The answer's part where the request sets no limit and too few answers were seen. Default 1 000 tokens: providers' own limits, up to
-    /// 64 000, would block a session for nothing.
+    /// 64 000, would block a session for nothing. What is learnt of a model's answers lowers it to a tenth of this at the least: who asks for
+    /// short answers for a while, and then for many long ones at once, must not have them all admitted.
     #[must_use]
     pub const fn default_output(mut self, tokens: u64) -> Self {
         self.default_output = tokens;

@@ -11,8 +11,8 @@ use std::{
 };
 
 use budget_layer::{
-    Allowance, Book, BudgetLayer, Denial, Exchange, Filter, Grant, Labels, Leases, MemoryStore, Price, Store,
-    StoreFailure, Window,
+    Allowance, Book, BudgetLayer, Denial, Exchange, Filter, FromRequest, Grant, Labels, Learned, Leases,
+    MemoryStore, Price, Store, StoreFailure, Window,
 };
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
 use tokio::time::{advance, sleep};
@@ -346,4 +346,28 @@ async fn a_key_that_was_paused_once_makes_room_when_the_pause_and_all_that_was_s
     advance(3 * minute).await;
     call!(layer, "b").await.unwrap();
     assert!(layer.ledger().budget("a").is_none());
+}
+
+// After some answers of a single token, calls were admitted as if they could cost no more, a thousand times what there was.
+#[test]
+fn who_teaches_that_answers_are_short_gets_no_more_calls_in_at_once_than_ten_times_as_many() {
+    let body = r#"{"model": "m"}"#;
+    let admitted = |answers: u64| {
+        let learned = Learned::new();
+        (0..answers).for_each(|_| learned.of("m").learn(1));
+        let layer = BudgetLayer::builder()
+            .tokens(100_000)
+            .estimator(FromRequest::new().learned(learned))
+            .classify(ErrorsOnly)
+            .build()
+            .unwrap();
+        let model = tower::service_fn(|_: http::Request<String>| pending::<Result<(), BoxError>>());
+        let mut calls: Vec<_> = (0..2_000)
+            .map(|_| spawn(layer.layer(model).oneshot(http::Request::new(body.to_owned()))))
+            .collect();
+        calls.iter_mut().map(|call| call.poll().is_pending()).filter(|is_admitted| *is_admitted).count()
+    };
+    let (before, after) = (admitted(0), admitted(100));
+    assert_eq!(before, 99);
+    assert!((before..=10 * before).contains(&after), "{after}");
 }

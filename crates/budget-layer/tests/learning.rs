@@ -75,14 +75,14 @@ async fn an_answer_that_nothing_limits_is_reserved_by_the_answers_of_its_model_b
     let budget = layer.budget().clone();
     let of = |model| of_model(model);
     for _ in 0..8 {
-        let reserved = call(&layer, &budget, of("small"), Goes::Well(40)).await;
+        let reserved = call(&layer, &budget, of("small"), Goes::Well(240)).await;
         assert_eq!(reserved, input(&of("small")) + 1_000, "too few were seen");
     }
     for _ in 0..30 {
-        call(&layer, &budget, of("small"), Goes::Well(40)).await;
+        call(&layer, &budget, of("small"), Goes::Well(240)).await;
     }
-    let reserved = call(&layer, &budget, of("small"), Goes::Well(40)).await;
-    assert_eq!(reserved, input(&of("small")) + 40 + 3);
+    let reserved = call(&layer, &budget, of("small"), Goes::Well(240)).await;
+    assert_eq!(reserved, input(&of("small")) + 240 + 3);
     // Another is not known.
     assert_eq!(call(&layer, &budget, of("other"), Goes::Well(40)).await, input(&of("other")) + 1_000);
     // The services of one layer learn together, and another layer is told what is known.

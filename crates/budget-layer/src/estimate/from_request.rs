@@ -75,7 +75,8 @@ impl FromRequest {
 
     /// Nothing says how long the answers may be.
     fn guessed(&self, input: u64, answers: u64, key: &str) -> Estimate {
-        let average = self.average(key, self.max_output);
+        let least = (self.default_output / 10).min(self.max_output);
+        let average = self.average(key, self.max_output).map(|average| average.at_least(least));
         let expected = average.as_ref().and_then(Average::expected);
         let output = expected.unwrap_or(self.default_output).saturating_mul(answers);
         let estimate = self.of_parts(input, output);

@@ -72,7 +72,7 @@ impl Learned {
             found.or_else(|| self.0.get_or_insert_with(key.into(), State::default).ok())
         };
         let state = if key.len() <= MAX_NAME { kept() } else { None };
-        Average { state: state.unwrap_or_default(), most: MAX_ANSWER }
+        Average { state: state.unwrap_or_default(), most: MAX_ANSWER, least: 0 }
     }
 
     /// How many keys are known.
@@ -111,13 +111,16 @@ impl fmt::Debug for Learned {
 pub struct Average {
     state: Arc<State>,
     most: u64,
+    /// It expects no less.
+    least: u64,
 }
 
 impl Average {
     /// What nearly all answers stay below, in tokens. `None` before 8 answers were learnt.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
-        Lengths::unpack(self.state.0.load(Ordering::Relaxed)).expected()
+        let expected = Lengths::unpack(self.state.0.load(Ordering::Relaxed)).expected();
+        expected.map(|expected| expected.max(self.least))
     }
 
     /// Learns of a complete answer.
@@ -134,8 +137,17 @@ impl Average {
         Self { most: most.min(MAX_ANSWER), ..self }
     }
 
-    pub(crate) const fn most(&self) -> u64 {
-        self.most
+    /// Expects no less than so many tokens.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))]
+    pub(crate) const fn at_least(mut self, least: u64) -> Self {
+        self.least = least;
+        self
+    }
+
+    /// The same bounds as those of another.
+    pub(crate) const fn within_those_of(mut self, other: &Self) -> Self {
+        (self.most, self.least) = (other.most, other.least);
+        self
     }
 }
 
