@@ -92,7 +92,7 @@ impl fmt::Display for Holder {
 }
 
 /// What one holder tells a store of one budget, and wants of it. All amounts are in the unit.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Exchange {
     /// What the budget is called.
@@ -119,6 +119,26 @@ pub struct Exchange {
     pub needs: u64,
     /// How much more it wants.
     pub wants: u64,
+}
+
+impl fmt::Debug for Exchange {
+    /// Without the key, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("budget", &self.budget)
+            .field("is_keyed", &self.key.is_some())
+            .field("unit", &self.unit)
+            .field("window", &self.window)
+            .field("limit", &self.limit)
+            .field("set_limit", &self.set_limit)
+            .field("holder", &self.holder)
+            .field("number", &self.number)
+            .field("spent", &self.spent)
+            .field("reserved", &self.reserved)
+            .field("needs", &self.needs)
+            .field("wants", &self.wants)
+            .finish()
+    }
 }
 
 /// What a store leases to a holder, and how things stand.

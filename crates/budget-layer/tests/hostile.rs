@@ -17,7 +17,7 @@ use budget_layer::{
 use failsoft_core::{BoxError, Call, ErrorsOnly, Usage};
 use tokio::time::{advance, sleep};
 use tokio_test::task::spawn;
-use tower::{Layer as _, ServiceExt as _};
+use tower::{Layer as _, Service as _, ServiceExt as _};
 
 thread_local! {
     static DOWN: Cell<bool> = const { Cell::new(false) };
@@ -370,4 +370,24 @@ fn who_teaches_that_answers_are_short_gets_no_more_calls_in_at_once_than_ten_tim
     let (before, after) = (admitted(0), admitted(100));
     assert_eq!(before, 99);
     assert!((before..=10 * before).contains(&after), "{after}");
+}
+
+// A future and a body told the session of their call to whoever looked, where there is a book; and what a store is told did.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_is_shows_nothing_of_whose_it_is() {
+    let book = Book::new();
+    let secret = "sk-of-somebody";
+    let builder = BudgetLayer::builder().key_fn(|key: &&'static str| (*key).to_owned());
+    let builder = builder.book(book.clone(), |_: &&'static str| Labels::new()).estimate_fixed(10);
+    let layer = builder.classify(ErrorsOnly).build().unwrap();
+    let mut service = layer.layer(tower::service_fn(|_: &'static str| ready(Ok::<_, BoxError>(()))));
+    let call = service.call(secret);
+    let shown = format!("{call:?} {service:?} {layer:?} {book:?} {:?}", layer.ledger().budget(secret));
+    assert!(shown.contains("bill: Some") && !shown.contains(secret), "{shown}");
+    let store = Odd::new(|_| false);
+    let builder = BudgetLayer::builder().key_fn(|key: &&'static str| (*key).to_owned());
+    let builder = builder.store(Leases::from(store.clone())).estimate_fixed(10);
+    call!(builder.classify(ErrorsOnly).build().unwrap(), secret).await.unwrap();
+    let shown = format!("{:?}", store.asked.lock().unwrap());
+    assert!(shown.contains("is_keyed: true") && !shown.contains(secret), "{shown}");
 }

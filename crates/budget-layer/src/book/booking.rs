@@ -1,7 +1,7 @@
 //! What one call writes into a book.
 
 use std::{
-    mem,
+    fmt, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,7 +14,6 @@ use crate::{Outcome, Price, account::MAX_CALL};
 const MAX_ATTEMPTS: usize = 32;
 
 /// One call that is to be booked.
-#[derive(Debug)]
 pub(crate) struct Booking {
     book: Book,
     labels: Labels,
@@ -62,6 +61,13 @@ impl Guess {
         let taken = Self { tokens: self.tokens.min(each.tokens), money: self.money.min(each.money) };
         (self.tokens, self.money) = (self.tokens - taken.tokens, self.money - taken.money);
         taken
+    }
+}
+
+impl fmt::Debug for Booking {
+    /// Without the labels: futures and bodies show this, and whose call it is may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Booking").field("book", &self.book).finish_non_exhaustive()
     }
 }
 
