@@ -122,6 +122,7 @@ impl<'a> Reader<'a> {
         let mut names = Vec::new();
         loop {
             self.space();
+            (self.rest().first() == Some(&b'"')).then_some(())?;
             names.push(self.string()?);
             self.space();
             self.take(b':').then_some(())?;
@@ -245,9 +246,18 @@ mod tests {
     #[test]
     fn what_readers_may_take_differently_is_not_taken_apart() {
         let deep = "[".repeat(129) + &"]".repeat(129);
-        for bad in
-            ["", "{", "[1,]", "{\"a\":1,\"\\u0061\":2}", "{\"x\":[{\"a\":1,\"a\":1}]}", "01", "[1] 2", &deep]
-        {
+        for bad in [
+            "",
+            "{",
+            "[1,]",
+            "{a\":1}",
+            "{\"a\":1, b\":2}",
+            "{\"a\":1,\"\\u0061\":2}",
+            "{\"x\":[{\"a\":1,\"a\":1}]}",
+            "01",
+            "[1] 2",
+            &deep,
+        ] {
             assert_eq!(Raw::parse(bad), None, "{bad:.40}");
         }
         assert!(Raw::parse(&deep[1..257]).is_some());
