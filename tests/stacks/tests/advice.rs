@@ -23,10 +23,10 @@ use retry_layer::RetryLayer;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-type Request = axum::http::Request<String>;
+type Request = http::Request<String>;
 
 fn request() -> Request {
-    axum::http::Request::post("http://models.example/v1/chat").body(String::new()).unwrap()
+    http::Request::post("http://models.example/v1/chat").body(String::new()).unwrap()
 }
 
 /// Says once that everybody should come back in so many seconds, and counts its calls.
@@ -50,7 +50,7 @@ impl Service<Request> for Limited {
     }
 
     fn call(&mut self, _: Request) -> Self::Future {
-        let status = axum::http::StatusCode::TOO_MANY_REQUESTS;
+        let status = http::StatusCode::TOO_MANY_REQUESTS;
         ready(Ok(match self.calls.fetch_add(1, SeqCst) {
             0 => (status, [("retry-after", self.seconds)]).into_response(),
             _ => Response::new(Body::empty()),

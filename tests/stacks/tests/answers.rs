@@ -68,7 +68,7 @@ async fn a_good_answer_is_one_whatever_its_head_says_of_its_form() {
 async fn a_success_without_an_answer_in_it_is_none() {
     for status in [204, 205] {
         let mut response = json("");
-        *response.status_mut() = axum::http::StatusCode::from_u16(status).unwrap();
+        *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
         assert_eq!(class(r#"{"messages": []}"#, response).await, Class::Soft(SoftKind::Empty), "{status}");
     }
     let mut stream = json("data: {}\n\n");

@@ -254,7 +254,7 @@ async fn what_the_provider_says_it_has_left_tightens_the_window() {
 /// A model of one's own, in the same process.
 async fn local(_: reqwest::Request) -> Result<reqwest::Response, Infallible> {
     assert!(Call::is_marked(Mark::FreeOnly));
-    Ok(axum::http::Response::new(WHOLE).into())
+    Ok(http::Response::new(WHOLE).into())
 }
 
 #[tokio::test]

@@ -161,7 +161,7 @@ async fn a_fault_at_the_end_of_a_body_is_found_through_reqwests_own_error() {
     let fault =
         || -> BoxError { Fault::new(Class::Timeout(Limit::Idle), "stream-layer").with_target("eu").into() };
     let body = http_body_util::StreamBody::new(FailsOnce(Some(fault())));
-    let response: reqwest::Response = axum::http::Response::new(reqwest::Body::wrap(body)).into();
+    let response: reqwest::Response = http::Response::new(reqwest::Body::wrap(body)).into();
     let response = Broken.follow(response, GuardFn::new(|_| ()));
     let err = response.text().await.unwrap_err();
     let found = Fault::find(&err).expect("through the error of reqwest");

@@ -20,16 +20,16 @@ use retry_layer::RetryLayer;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 
-type Request = axum::http::Request<String>;
+type Request = http::Request<String>;
 
 fn request(seconds: &str) -> Request {
-    axum::http::Request::get("http://models.example/v1").body(seconds.to_owned()).unwrap()
+    http::Request::get("http://models.example/v1").body(seconds.to_owned()).unwrap()
 }
 
 /// Answers 503 after as many seconds as it is asked for.
-async fn failing(request: Request) -> Result<axum::http::Response<Full<bytes::Bytes>>, Infallible> {
+async fn failing(request: Request) -> Result<http::Response<Full<bytes::Bytes>>, Infallible> {
     sleep(Duration::from_secs(request.into_body().parse().unwrap())).await;
-    Ok(axum::http::Response::builder().status(503).body(Full::from("no room")).unwrap())
+    Ok(http::Response::builder().status(503).body(Full::from("no room")).unwrap())
 }
 
 #[tokio::test(start_paused = true)]

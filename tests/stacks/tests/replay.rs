@@ -52,23 +52,23 @@ struct Seen {
     calls: Arc<AtomicUsize>,
 }
 
-async fn handler(State(seen): State<Seen>, body: String) -> axum::http::StatusCode {
+async fn handler(State(seen): State<Seen>, body: String) -> http::StatusCode {
     seen.bodies.lock().unwrap().push(body);
     if seen.calls.fetch_add(1, SeqCst) < 2 {
-        axum::http::StatusCode::SERVICE_UNAVAILABLE
+        http::StatusCode::SERVICE_UNAVAILABLE
     } else {
-        axum::http::StatusCode::OK
+        http::StatusCode::OK
     }
 }
 
 /// Fails before it has read anything.
-async fn hasty(State(seen): State<Seen>, request: Request<Body>) -> axum::http::StatusCode {
+async fn hasty(State(seen): State<Seen>, request: Request<Body>) -> http::StatusCode {
     if seen.calls.fetch_add(1, SeqCst) < 1 {
-        return axum::http::StatusCode::SERVICE_UNAVAILABLE;
+        return http::StatusCode::SERVICE_UNAVAILABLE;
     }
     let body = request.into_body().collect().await.unwrap().to_bytes();
     seen.bodies.lock().unwrap().push(String::from_utf8(body.to_vec()).unwrap());
-    axum::http::StatusCode::OK
+    http::StatusCode::OK
 }
 
 fn quick() -> RetryBuilder {
@@ -125,7 +125,7 @@ async fn a_call_that_is_dropped_or_answered_leaves_nothing_of_the_body() {
             held.lock().unwrap().push(read);
             let mut response = axum::response::Response::new(Body::empty());
             if held.lock().unwrap().len() == 1 {
-                *response.status_mut() = axum::http::StatusCode::SERVICE_UNAVAILABLE;
+                *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
             }
             Ok::<_, BoxError>(response)
         }

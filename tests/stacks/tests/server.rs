@@ -12,7 +12,7 @@ use tower::{ServiceBuilder, ServiceExt};
 fn router(breaker: BreakerLayer) -> Router {
     Router::new()
         .route("/good", get(|| async { "good" }))
-        .route("/bad", get(|| async { (axum::http::StatusCode::INTERNAL_SERVER_ERROR, "bad") }))
+        .route("/bad", get(|| async { (http::StatusCode::INTERNAL_SERVER_ERROR, "bad") }))
         .layer(
             ServiceBuilder::new()
                 .layer(CallLayer::new().trail_header(true))

@@ -210,15 +210,15 @@ async fn what_fails_after_content_is_one_error_at_the_end_and_never_spliced_with
 /// G70: limits inside each other do not add up beyond what the caller has.
 #[tokio::test(start_paused = true)]
 async fn retries_and_limits_inside_a_call_end_with_its_deadline() {
-    let never = tower::service_fn(|_: axum::http::Request<String>| {
-        std::future::pending::<Result<axum::http::Response<http_body_util::Full<Bytes>>, BoxError>>()
+    let never = tower::service_fn(|_: http::Request<String>| {
+        std::future::pending::<Result<http::Response<http_body_util::Full<Bytes>>, BoxError>>()
     });
     let llm = LlmLayer::builder().first_content(Duration::from_secs(20)).build().unwrap();
     let retry = RetryLayer::builder().max_retries(2).repeat_unanswered(true).build().unwrap();
     let service = ServiceBuilder::new().layer(retry).layer(llm).service(never);
     let start = tokio::time::Instant::now();
     let options: CallOptions = Call::options().timeout(Duration::from_secs(30));
-    let request = axum::http::Request::new(r#"{"messages":[],"stream":true}"#.to_owned());
+    let request = http::Request::new(r#"{"messages":[],"stream":true}"#.to_owned());
     let err = options.begin().scope(service.oneshot(request)).await.unwrap_err();
     assert!(matches!(Verdict::of_error(&*err).class(), Class::Timeout(_)));
     assert!(start.elapsed() <= Duration::from_secs(30), "{:?}", start.elapsed());
