@@ -311,9 +311,11 @@ mod tests {
         (Provider::start(0, &Arc::new(script), day).unwrap(), day)
     }
 
-    /// Patient enough for a busy machine.
+    /// Enough for a busy machine.
+    const PATIENT: Duration = Duration::from_secs(20);
+
     fn client() -> Client {
-        http_client(Duration::from_secs(20)).unwrap()
+        http_client(PATIENT).unwrap()
     }
 
     fn question(provider: &Provider) -> Request {
@@ -396,8 +398,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_provider_outlasts_the_clients_patience() {
-        let provider = provider(Weather::Slow(1.0));
-        let client = http_client(PACE.real(crate::client::PATIENCE)).unwrap();
+        // A second of patience, so that a busy machine has the time to send a head.
+        let pace = Pace { factor: 20.0 };
+        let provider = started_at(Script::steady([Weather::Slow(1.0), Weather::Fine, Weather::Fine]), pace).0;
+        let client = http_client(pace.real(crate::client::PATIENCE)).unwrap();
         let heads = futures_util::future::join_all((0..8).map(|_| async {
             let (head, body) = match client.execute(question(&provider)).await {
                 Err(error) => (false, error),
@@ -426,7 +430,12 @@ mod tests {
         assert_eq!(provider.requests(), 2);
     }
 
-    async fn stream(provider: &Provider, step: Step, leave_after: Option<usize>) -> Result<Reading, Broken> {
+    async fn stream(
+        provider: &Provider,
+        step: Step,
+        leave_after: Option<usize>,
+        patience: Duration,
+    ) -> Result<Reading, Broken> {
         let job = Job::draw(1, 0, 0);
         let mut conversation = Conversation::about(&job);
         conversation.planned(&json!({"weight_kg": job.weight()}).to_string());
@@ -434,7 +443,7 @@ mod tests {
             conversation.called(&ToolCall::default(), &json!({"price_eur": job.price()}));
         }
         let begun = tokio::time::Instant::now();
-        let client = http_client(Duration::from_millis(400)).unwrap();
+        let client = http_client(patience).unwrap();
         let response = client.execute(conversation.request(step, &provider.url)).await.unwrap();
         assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
         read(response, begun, leave_after).await
@@ -444,7 +453,7 @@ mod tests {
     async fn a_stream_is_the_answer_in_pieces() {
         let provider = provider(Weather::Fine);
         for step in [Step::Tool, Step::Summary] {
-            let reading = stream(&provider, step, None).await.unwrap();
+            let reading = stream(&provider, step, None, PATIENT).await.unwrap();
             assert_eq!(judge(step, &Job::draw(1, 0, 0), &reading.answer), Ok(()));
             assert!(reading.first_content.is_some());
         }
@@ -456,18 +465,22 @@ mod tests {
     #[tokio::test]
     async fn a_reader_who_hangs_up_is_noticed_and_pays_for_what_was_written() {
         let provider = started_at(Script::steady([Weather::Fine; 3]), Pace { factor: 10.0 }).0;
-        assert!(stream(&provider, Step::Summary, Some(30)).await.unwrap().left);
+        assert!(stream(&provider, Step::Summary, Some(30), PATIENT).await.unwrap().left);
         let bill = provider.bill().await;
         let [Entry { ended: Ended::Left, tokens: cut, .. }] = bill[..] else { panic!("{bill:?}") };
-        stream(&provider, Step::Summary, None).await.unwrap();
+        stream(&provider, Step::Summary, None, PATIENT).await.unwrap();
         let whole = provider.bill().await[1].tokens;
         assert!(0 < cut && cut < whole, "{cut} of {whole}");
     }
 
     #[tokio::test]
     async fn broken_streams_break_in_every_way() {
-        let provider = provider(Weather::Streams(1.0));
-        let readings = futures_util::future::join_all((0..40).map(|_| stream(&provider, Step::Tool, None)));
+        // Two seconds of patience, so that a busy machine has the time for those that do not stall.
+        let pace = Pace { factor: 20.0 };
+        let script = Script::steady([Weather::Streams(1.0), Weather::Fine, Weather::Fine]);
+        let (provider, patience) = (started_at(script, pace).0, pace.real(Duration::from_secs(40)));
+        let readings =
+            futures_util::future::join_all((0..40).map(|_| stream(&provider, Step::Tool, None, patience)));
         let (mut cut, mut stalled, mut ended) = (0, 0, 0);
         for reading in readings.await {
             match reading {
