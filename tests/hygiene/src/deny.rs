@@ -11,14 +11,17 @@ use crate::{
     metadata::{Metadata, text},
 };
 
-const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-
 pub(crate) fn check(metadata: &Metadata, rules: &str) -> Outcome {
     let rules = Rules::read(rules)?;
+    // Where Cargo looks by default. A dependency that names another registry says so; one that is patched comes from elsewhere than the others.
+    let registry =
+        metadata.packages.iter().find_map(|package| package["source"].as_str()).unwrap_or_default();
     let wrong: Vec<String> = metadata
         .packages
         .iter()
-        .flat_map(|package| rules.violations(package).into_iter().chain(rules.bans(package, metadata)))
+        .flat_map(|package| {
+            rules.violations(package, registry).into_iter().chain(rules.bans(package, metadata))
+        })
         .chain(metadata.published().flat_map(without_licence_files))
         .collect();
     if wrong.is_empty() {
@@ -67,11 +70,12 @@ impl Rules {
         Ok(Self { licences, banned })
     }
 
-    fn violations(&self, package: &Value) -> Vec<String> {
+    fn violations(&self, package: &Value, registry: &str) -> Vec<String> {
         let name = format!("{} {}", text(&package["name"]), text(&package["version"]));
         let mut wrong = Vec::new();
         match package["source"].as_str() {
-            None | Some(REGISTRY) => {}
+            None => {}
+            Some(source) if source == registry && source.starts_with("registry+") => {}
             Some(source) => wrong.push(format!("{name} comes from {source}")),
         }
         let private = package["source"].is_null() && package["publish"].as_array().is_some_and(Vec::is_empty);
@@ -88,6 +92,9 @@ impl Rules {
             // A path may stand for a version inside the workspace, not in what others publish.
             if package["source"].is_null() && dependency["req"] == "*" && dependency["path"].is_null() {
                 wrong.push(format!("{name} takes any version of {}", dependency["name"]));
+            }
+            if let Some(other) = dependency["registry"].as_str() {
+                wrong.push(format!("{name} takes {} from {other}", dependency["name"]));
             }
         }
         wrong
@@ -175,17 +182,31 @@ unknown-registry = "deny"
 unknown-git = "deny"
 "#;
 
+    const REGISTRY: &str = "registry+https://example.com/index";
+
     fn package(name: &str, licence: &str, source: &str) -> Value {
-        json!({"name": name, "version": "1.0.0", "license": licence, "source": source, "publish": null, "dependencies": []})
+        json!({"name": name, "version": "1.0.0", "license": licence, "source": source, "publish": null,
+            "dependencies": [{"name": "x", "req": "^1", "registry": null}]})
     }
 
     #[test]
     fn what_the_rules_forbid_is_named() {
         let rules = Rules::read(RULES).unwrap();
-        assert!(rules.violations(&package("good", "MIT OR GPL-3.0", REGISTRY)).is_empty());
-        assert_eq!(rules.violations(&package("bad", "GPL-3.0", REGISTRY)).len(), 1);
-        assert_eq!(rules.violations(&package("bad", "", REGISTRY)).len(), 1);
-        assert_eq!(rules.violations(&package("bad", "MIT", "git+https://example.com/bad#1")).len(), 1);
+        let wrong = |package: &Value| rules.violations(package, REGISTRY).len();
+        assert_eq!(wrong(&package("good", "MIT OR GPL-3.0", REGISTRY)), 0);
+        assert_eq!(wrong(&package("bad", "GPL-3.0", REGISTRY)), 1);
+        assert_eq!(wrong(&package("bad", "", REGISTRY)), 1);
+        assert_eq!(wrong(&package("bad", "MIT", "registry+https://other.example.com/index")), 1);
+        let git = "git+https://example.com/bad#1";
+        assert_eq!(wrong(&package("bad", "MIT", git)), 1);
+        assert_eq!(
+            rules.violations(&package("bad", "MIT", git), git).len(),
+            1,
+            "also where all come from there"
+        );
+        let mut elsewhere = package("bad", "MIT", REGISTRY);
+        elsewhere["dependencies"][0]["registry"] = json!("https://other.example.com/index");
+        assert_eq!(wrong(&elsewhere), 1);
     }
 
     #[test]
@@ -210,9 +231,9 @@ unknown-git = "deny"
         let rules = Rules::read(RULES).unwrap();
         let mut member = json!({"name": "ours", "version": "0.1.0", "license": null, "source": null, "publish": [],
             "dependencies": [{"name": "x", "req": "*", "path": "crates/x"}]});
-        assert!(rules.violations(&member).is_empty());
+        assert!(rules.violations(&member, REGISTRY).is_empty());
         member["dependencies"][0]["path"] = Value::Null;
-        assert_eq!(rules.violations(&member).len(), 1);
+        assert_eq!(rules.violations(&member, REGISTRY).len(), 1);
     }
 
     #[test]
