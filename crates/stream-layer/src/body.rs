@@ -25,7 +25,7 @@ pin_project! {
     ///
     /// A failure is an error at its end, in which [`Fault::find`] finds the fault, and a verdict in the
     /// [`Insight`](failsoft_core::Insight). After the protocol's own end an error of the upstream is a clean end, and so
-    /// is a socket that stays open for more than a second.
+    /// is a socket that stays open for more than a second, whatever still drips out of it.
     ///
     /// The idle limit measures the upstream's silence: it starts when the upstream was asked and had nothing. A
     /// consumer that takes its time does not use it up, and a body that nobody polls does not time out.

@@ -96,6 +96,10 @@ impl Clock {
     /// The target gets on. Gives the silence before that, where it was longer than the soft limit; the clock is read only
     /// where there is one.
     pub(crate) fn progress(&mut self, now: impl FnOnce() -> Instant) -> Option<Duration> {
+        // After the end nothing is one: a server that drips on must not keep the body open.
+        if self.ended {
+            return None;
+        }
         let stall = match (self.silent_since, self.limits.soft_idle) {
             (Some(since), Some(limit)) => {
                 let silence = self.silent_for.saturating_add(now().saturating_duration_since(since));
@@ -171,10 +175,11 @@ impl Clock {
         next
     }
 
-    /// The total limit, which passes also while there is always something to read.
+    /// The total limit, which passes also while there is always something to read. After the protocol's own end that is a
+    /// clean end.
     pub(crate) fn total(&self) -> Option<Due> {
-        let total = self.limits.total.filter(|_| !self.ended)?;
-        due(self.start, total, What::Limit(Limit::Total, total))
+        let total = self.limits.total?;
+        due(self.start, total, if self.ended { What::Linger } else { What::Limit(Limit::Total, total) })
     }
 
     /// The error of what has passed; `None` where it is no error.

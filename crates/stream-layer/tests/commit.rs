@@ -166,6 +166,29 @@ async fn after_the_protocols_end_neither_an_error_nor_an_open_socket_changes_any
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_protocols_end_a_server_that_drips_on_does_not_keep_the_body_open() {
+    for (every, dripped) in [(0.3, 3), (0.9, 1), (1.5, 0)] {
+        let start = tokio::time::Instant::now();
+        let drip = (0..100).flat_map(|_| [wait(every), send(PING)]);
+        let upstream = Upstream::new([send(CONTENT), send(DONE)].into_iter().chain(drip));
+        let told = call(&chat(), &upstream).await;
+        assert_eq!(told.text(), [CONTENT, DONE, &PING.repeat(dripped)].concat());
+        assert_eq!((told.end(), &told.verdicts[..]), (None, &[Class::Success][..]));
+        assert_eq!((start.elapsed(), upstream.alive()), (Duration::from_secs(1), 0));
+    }
+    // Nor one that floods outlast the limit on the whole.
+    let flood = std::iter::repeat_n(send(PING), 100);
+    let upstream = Upstream::new([send(CONTENT), send(DONE)].into_iter().chain(flood));
+    let layer = StreamLayer::builder(Chat::default()).total(Duration::from_secs(1)).build().unwrap();
+    let mut body = layer.layer(upstream.service()).oneshot(()).await.unwrap().into_body();
+    for _ in 0..3 {
+        body.frame().await.unwrap().unwrap();
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(body.frame().await.is_none(), "a clean end");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_end_with_a_failing_verdict_passes_as_it_is() {
     let told = call(&chat(), &Upstream::new([send(CONTENT), send("data: [LENGTH]\n\n")])).await;
     assert_eq!((told.end(), &told.verdicts[..]), (None, &[Class::Soft(SoftKind::Truncated)][..]));
