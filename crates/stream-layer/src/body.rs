@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use failsoft_core::{BoxError, Fault, Verdict};
+use failsoft_core::{BoxError, Fault, Verdict, verdict_of_body_error};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -109,7 +109,7 @@ fn reveal<D: Decoder>(reading: &Reading<D>, late: &mut Option<Late>) {
     match late {
         None => {}
         Some(Late::Failure(fault)) => {
-            reading.witness.failed_after_commit(fault);
+            reading.witness.failed_after_commit(fault.class());
             reading.learn(fault.verdict(), true);
         }
         Some(Late::Verdict(verdict)) => {
@@ -183,6 +183,8 @@ where
             Poll::Ready(Some(Err(err))) => {
                 this.body.set(None);
                 let (err, verdict) = this.reading.broken(err.into());
+                let meaning = verdict.unwrap_or_else(|| verdict_of_body_error(&*err));
+                this.reading.witness.failed_after_commit(meaning.class());
                 if let Some(verdict) = verdict {
                     this.reading.learn(verdict, false);
                 }
@@ -234,7 +236,7 @@ fn end_with<B, D: Decoder>(
             Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
         }
         Err(fault) => {
-            reading.witness.failed_after_commit(&fault);
+            reading.witness.failed_after_commit(fault.class());
             reading.learn(fault.verdict(), true);
             Poll::Ready(Some(Err(fault.into())))
         }
@@ -245,6 +247,7 @@ fn end_with<B, D: Decoder>(
 fn pass<B, D: Decoder>(reading: &Reading<D>, mut body: Pin<&mut Option<B>>, due: Due) -> PolledFrame {
     body.set(None);
     Poll::Ready(reading.timeout(due).map(|fault| {
+        reading.witness.failed_after_commit(fault.class());
         reading.learn(fault.verdict(), false);
         Err(fault.into())
     }))

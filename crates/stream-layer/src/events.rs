@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use failsoft_core::{Class, Fault, FaultDetails};
+use failsoft_core::{Class, Fault};
 
 use crate::metrics::Meters;
 
@@ -72,12 +72,12 @@ impl Witness {
     }
 
     /// A stream failed after it was handed on.
-    pub(crate) fn failed_after_commit(&self, fault: &FaultDetails) {
+    pub(crate) fn failed_after_commit(&self, class: Class) {
         self.meters.failed_after_commit();
         tracing::debug!(
             name: "failsoft_stream_failed_after_commit",
-            class = fault.class().as_str(),
-            target_name = fault.target(),
+            class = class.as_str(),
+            target_name = self.target.as_deref(),
         );
     }
 }

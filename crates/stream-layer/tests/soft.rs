@@ -190,6 +190,9 @@ mod counted {
                     vec![Do::Hang],
                     vec![send(CONTENT), Do::Hang],
                     vec![send(CONTENT), send(ERROR)],
+                    vec![send(CONTENT), Do::Fail],
+                    // What comes after the end is no failure.
+                    vec![send(CONTENT), send(DONE), Do::Fail],
                     std::iter::repeat_n(send(ROLE), 70).chain([send(CONTENT), send(DONE)]).collect(),
                 ] {
                     call(&layer, &Upstream::new(steps)).await;
@@ -213,8 +216,8 @@ mod counted {
         seen.sort();
         let expected = [
             format!("{COMMITTED_WITHOUT_CONTENT} a 1"),
-            format!("{FAILED_AFTER_COMMIT} a 1"),
-            format!("{FIRST_CONTENT} a 4"),
+            format!("{FAILED_AFTER_COMMIT} a 3"),
+            format!("{FIRST_CONTENT} a 6"),
             format!("{LIMITS_PASSED} a,first_content,hard 1"),
             format!("{LIMITS_PASSED} a,first_content,soft 1"),
             format!("{LIMITS_PASSED} a,idle,hard 1"),
