@@ -67,7 +67,7 @@ impl Offered {
 
     /// Reads a request, where its body lies in memory: a `reqwest::Request` (feature `reqwest-013`), and an
     /// `http::Request` whose body is `Bytes`, `String`, `Vec<u8>`, `&'static str`, `http_body_util::Full<Bytes>` or `Empty<Bytes>`,
-    /// or `reqwest::Body`. Of any other request nothing is known.
+    /// or `reqwest::Body`. Of any other request nothing is known, nor of one whose body is encoded (`content-encoding`).
     ///
     /// Which dialect it speaks is recognised by its path and its shape.
     #[must_use]
@@ -230,6 +230,17 @@ mod tests {
     fn of_any_other_request_nothing_is_known() {
         assert_eq!(Offered::of(&7), Offered::unknown());
         assert_eq!(Offered::of(&http::Request::new(())), Offered::unknown());
+    }
+
+    #[test]
+    fn a_body_that_is_encoded_may_be_a_chat() {
+        let request = |coding: &str, body: &[u8]| {
+            let request = http::Request::post("http://a/v1/chat/completions");
+            Offered::of(&request.header("content-encoding", coding).body(body.to_vec()).unwrap())
+        };
+        let offered = request("gzip", b"\x1f\x8b\x08\0");
+        assert_eq!((offered.is_chat(), offered.has_tool("x")), (None, None));
+        whole(&request("identity", BODY.as_bytes()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use failsoft_core::is_encoded;
 use http::{HeaderMap, HeaderValue, header::CONTENT_LENGTH};
 use http_body::Body as _;
 use http_body_util::{Empty, Full};
@@ -22,9 +23,14 @@ pub(crate) struct Look<'a> {
     pub(crate) body: Option<Cow<'a, [u8]>>,
 }
 
-/// Looks at a request.
+/// Looks at a request. A body that is encoded says nothing here, as one that does not lie in memory.
 pub(crate) fn look<Req: 'static>(request: &Req) -> Look<'_> {
-    let request: &dyn Any = request;
+    let look = look_at(request);
+    let body = look.body.filter(|body| body.is_empty() || !look.headers.is_some_and(is_encoded));
+    Look { body, ..look }
+}
+
+fn look_at(request: &dyn Any) -> Look<'_> {
     #[cfg(feature = "reqwest-013")]
     {
         if let Some(request) = request.downcast_ref::<reqwest::Request>() {
