@@ -53,6 +53,7 @@ fn at_once() -> Backoff {
 }
 
 const BERN: &str = r#"{"choices": [{"message": {"role": "assistant", "content": "{\"city\": \"Bern\"}"}, "finish_reason": "stop"}]}"#;
+const STREAMED: &str = "data: {\"choices\": [{\"delta\": {\"content\": \"Bern\"}, \"finish_reason\": \"stop\"}]}\n\ndata: [DONE]\n\n";
 const EMPTY: &str =
     r#"{"choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}]}"#;
 
@@ -79,6 +80,36 @@ async fn a_hosted_model_that_leaves_out_a_field_fails_with_its_name() {
     let fault = Fault::find(&*err).unwrap();
     assert_eq!((fault.class(), fault.target()), (Class::Soft(SoftKind::MissingField), Some("eu")));
     assert_eq!(asked.load(SeqCst), 1, "the same request would miss it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reasoning_model_may_think_for_minutes_over_a_whole_answer_and_for_one_over_a_stream() {
+    let ask = async |layer: HostedModel, body: &'static str, kind: &'static str, thinks: u64| {
+        let model = layer.retry(|retry| retry.max_retries(0)).build().unwrap().layer(tower::service_fn(
+            move |_: http::Request<String>| async move {
+                tokio::time::sleep(Duration::from_secs(thinks)).await;
+                let answer = if kind == "application/json" { BERN } else { STREAMED };
+                let response = http::Response::builder().header("content-type", kind);
+                Ok::<_, BoxError>(response.body(http_body_util::Full::<bytes::Bytes>::from(answer))?)
+            },
+        ));
+        match model.oneshot(http::Request::new(body.to_owned())).await {
+            Ok(response) => Insight::of(response.extensions())
+                .unwrap()
+                .facts()
+                .slow
+                .first_content
+                .map_or("in time", |_| "slow"),
+            Err(err) => Fault::find(&*err).unwrap().class().as_str(),
+        }
+    };
+    let (whole, stream) = (r#"{"messages": []}"#, r#"{"messages": [], "stream": true}"#);
+    for model in [HostedModel::new, HostedModel::reasoning] {
+        assert_eq!(ask(model("eu"), whole, "application/json", 600).await, "in time");
+    }
+    for (thinks, outcome) in [(45, "in time"), (46, "slow"), (61, "timeout.first_content")] {
+        assert_eq!(ask(HostedModel::reasoning("eu"), stream, "text/event-stream", thinks).await, outcome);
+    }
 }
 
 /// Reads each request and hangs up: whether it was carried out, nobody knows.

@@ -83,6 +83,7 @@ pub struct LlmLayerBuilder {
 /// What is said to the stream-layer inside, where something was said.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timing {
+    thinks_for: Option<Duration>,
     first_content: Option<Option<Duration>>,
     idle: Option<Option<Duration>>,
     soft_first_content: Option<Option<Duration>>,
@@ -136,8 +137,8 @@ impl LlmLayerBuilder {
 
     /// The longest time from the call to the first content: connecting, the head, and what the model thinks unseen.
     /// `None` is no limit. Default: 10 s for requests that ask for a stream, none for others. Once set, it holds for
-    /// every request: the first content of a whole answer is the first byte of its body. Models that reason in
-    /// silence may need 45 s.
+    /// every request: the first content of a whole answer is the first byte of its body. For models that reason in
+    /// silence there is [`thinks_for`](Self::thinks_for), which leaves whole answers alone.
     pub fn first_content(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.timing.first_content = Some(limit.into());
         self
@@ -148,6 +149,15 @@ impl LlmLayerBuilder {
     /// [passes unread](crate#what-is-judged-and-what-passes), such as notifications; once set, it holds for that too.
     pub fn idle(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.timing.idle = Some(limit.into());
+        self
+    }
+
+    /// For a model that thinks in silence: so long instead of 10 s may its stream take to the first content, and instead of
+    /// 30 s be silent after it; a first content after three quarters of it is told as slow. What has no such limit by
+    /// default, whole answers first of all, still has none. [`first_content`](Self::first_content) and the like, where they
+    /// are set too, take precedence. Default: not set. Reasoning models are silent for 45 s and well: 60 s suit them.
+    pub const fn thinks_for(mut self, limit: Duration) -> Self {
+        self.timing.thinks_for = Some(limit);
         self
     }
 
@@ -208,8 +218,8 @@ impl LlmLayerBuilder {
     ///
     /// # Errors
     ///
-    /// When `max_body` or a limit of time is 0, the name is blank, or [`beyond`](Self::beyond) is set on a layer that
-    /// does not hold to the end.
+    /// When `max_body` or a limit of time is 0, a soft limit that was set is not below its hard one, `cold_grace` is out of
+    /// its range, the name is blank, or [`beyond`](Self::beyond) is set on a layer that does not hold to the end.
     pub fn build(self) -> Result<LlmLayer, ConfigError> {
         const LAYER: &str = "LlmLayer";
         if self.max_body == 0 {
@@ -217,6 +227,9 @@ impl LlmLayerBuilder {
         }
         if self.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
             return Err(ConfigError::new(LAYER, "name", "blank", "a name"));
+        }
+        if self.timing.thinks_for == Some(Duration::ZERO) {
+            return Err(ConfigError::new(LAYER, "thinks_for", 0, "more than 0"));
         }
         let Self { provider, max_body, name, include_usage, timing } = self;
         let limits_whole_answers = timing.first_content.is_some();
@@ -235,6 +248,14 @@ impl LlmLayerBuilder {
 
 impl Timing {
     fn apply<P>(self, mut stream: StreamLayerBuilder<P>) -> StreamLayerBuilder<P> {
+        if let Some(limit) = self.thinks_for {
+            stream = stream.first_content(limit).idle(limit);
+            let soft = limit.saturating_sub(limit / 4);
+            // A hard limit that is set may be the shorter one.
+            if self.first_content.is_none() && soft < limit {
+                stream = stream.soft_first_content(soft);
+            }
+        }
         if let Some(limit) = self.first_content {
             stream = stream.first_content(limit);
         }
@@ -283,6 +304,7 @@ mod tests {
             ("soft_first_content", LlmLayer::builder().soft_first_content(Duration::from_secs(10)).build()),
             ("soft_idle", LlmLayer::builder().soft_idle(Duration::ZERO).build()),
             ("cold_grace", LlmLayer::builder().cold_grace(0.5).build()),
+            ("thinks_for", LlmLayer::builder().thinks_for(Duration::ZERO).build()),
         ] {
             assert_eq!(built.unwrap_err().field(), field);
         }
@@ -290,5 +312,11 @@ mod tests {
         assert_eq!(LlmLayer::builder().beyond(Beyond::Fail).build().unwrap_err().field(), "beyond");
         assert!(LlmLayer::builder().hold_to_end(1).beyond(Beyond::Fail).idle(None).build().is_ok());
         assert!(LlmLayer::builder().max_body(usize::MAX).name("a").build().is_ok());
+        for limit in [Duration::MAX, Duration::from_nanos(1)] {
+            assert!(LlmLayer::builder().thinks_for(limit).build().is_ok());
+            assert!(
+                LlmLayer::builder().thinks_for(limit).first_content(Duration::from_secs(1)).build().is_ok()
+            );
+        }
     }
 }

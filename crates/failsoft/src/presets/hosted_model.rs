@@ -59,8 +59,9 @@ impl HostedModel {
         }
     }
 
-    /// A model that thinks in silence before it answers: a first content within 60 s instead of 10 s, and
-    /// [`breaker_layer::presets::reasoning_model`]. Such models are silent for 45 s and well.
+    /// A model that thinks in silence before it answers: a stream's first content within 60 s instead of 10 s, no silence over
+    /// 60 s instead of 30 s, and [`breaker_layer::presets::reasoning_model`]. Such models are silent for 45 s and well. A whole
+    /// answer may take as long as it does with [`new`](Self::new).
     ///
     /// Replaces what was said of the breaker before.
     pub fn reasoning(name: impl Into<Arc<str>>) -> Self {
@@ -68,7 +69,7 @@ impl HostedModel {
         let minute = std::time::Duration::from_secs(60);
         Self::new(Arc::clone(&name))
             .breaker(|_| breaker_layer::presets::reasoning_model().name(name))
-            .llm(|llm| llm.first_content(minute).idle(minute))
+            .llm(|llm| llm.thinks_for(minute))
     }
 
     /// The dialect, where it need not be recognised.
