@@ -112,6 +112,27 @@ async fn a_reasoning_model_may_think_for_minutes_over_a_whole_answer_and_for_one
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn whole_answers_that_take_their_time_do_not_shut_a_model_out() {
+    for (preset, takes, state) in [
+        (HostedModel::new("eu"), 20, State::Closed),
+        (HostedModel::new("eu"), 61, State::Open),
+        (HostedModel::reasoning("eu"), 200, State::Closed),
+        (HostedModel::reasoning("eu"), 301, State::Open),
+    ] {
+        let layer = preset.build().unwrap();
+        let model = layer.layer(tower::service_fn(move |_: http::Request<String>| async move {
+            tokio::time::sleep(Duration::from_secs(takes)).await;
+            Ok::<_, std::io::Error>(http::Response::new(http_body_util::Full::<bytes::Bytes>::from(BERN)))
+        }));
+        let ask = || model.clone().oneshot(http::Request::new(r#"{"messages": []}"#.to_owned()));
+        for answer in futures_util::future::join_all((0..20).map(|_| ask())).await {
+            assert!(answer.unwrap().status().is_success());
+        }
+        assert_eq!(layer.circuit().state(), state, "{takes} s");
+    }
+}
+
 /// Reads each request and hangs up: whether it was carried out, nobody knows.
 async fn silent() -> (SocketAddr, Arc<AtomicUsize>) {
     use tokio::io::AsyncReadExt as _;

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use breaker_layer::{Breaker, BreakerBuilder, BreakerLayer, Circuit};
 use failsoft_core::{CloneService, ConfigError};
@@ -7,14 +7,19 @@ use retry_layer::{Retry, RetryBuilder, RetryLayer};
 use tower_layer::Layer;
 use validate_layer::{Validate, ValidateBuilder, ValidateLayer};
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// A model behind somebody's API, over `reqwest` or any client of `http` types.
 ///
 /// | layer | starts from | because |
 /// |---|---|---|
 /// | retry | 3 further attempts, 1 s doubled to 60 s with full jitter, budget of 20 % of calls and 10 a second; also after a request that nobody answered | a chat completion may be asked for twice, at the price of its tokens |
-/// | breaker | [`breaker_layer::presets::hosted_model`]: 40 % of at least 10 calls in 60 s, or half of them with a first content after 4 s | such an endpoint mostly gets slow before it fails |
+/// | breaker | [`breaker_layer::presets::hosted_model`]: 40 % of at least 10 calls in 60 s; or half of them with a first content after 60 s instead of 4 s, and with a lease of 2 min | a whole answer has its first content when all of it is written, and may well take longer than 4 s |
 /// | validate | an answer is there, has ended well, and its tool calls can be used | what is right beyond that, only you know: [`validate`](Self::validate) |
 /// | llm | the dialect is recognised; a stream's first content within 10 s, no silence over 30 s | what passes there is what is cut, empty or an error inside a 200 |
+///
+/// Where every call streams, `.breaker(|breaker| breaker.slow_after(Duration::from_secs(4)))` sees sooner that the endpoint gets
+/// slow, as it mostly does before it fails.
 ///
 /// ```
 /// use failsoft::{core::BoxError, llm::Provider, presets::HostedModel};
@@ -53,23 +58,27 @@ impl HostedModel {
         let name = name.into();
         Self {
             retry: RetryLayer::builder().target(Arc::clone(&name)).repeat_unanswered(true),
-            breaker: breaker_layer::presets::hosted_model().name(Arc::clone(&name)),
+            // The preset is for streams: a whole answer has its first content when all of it is written.
+            breaker: breaker_layer::presets::hosted_model()
+                .name(Arc::clone(&name))
+                .slow_after(MINUTE)
+                .lease(2 * MINUTE),
             validate: ValidateLayer::builder().name(Arc::clone(&name)),
             llm: LlmLayer::builder().name(name),
         }
     }
 
     /// A model that thinks in silence before it answers: a stream's first content within 60 s instead of 10 s, no silence over
-    /// 60 s instead of 30 s, and [`breaker_layer::presets::reasoning_model`]. Such models are silent for 45 s and well. A whole
-    /// answer may take as long as it does with [`new`](Self::new).
+    /// 60 s instead of 30 s, and [`breaker_layer::presets::reasoning_model`], to which a first content is late after 5 min instead
+    /// of 60 s, and whose lease is 10 min. Such models are silent for 45 s and well, and take minutes over a whole answer.
     ///
     /// Replaces what was said of the breaker before.
     pub fn reasoning(name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
-        let minute = std::time::Duration::from_secs(60);
-        Self::new(Arc::clone(&name))
-            .breaker(|_| breaker_layer::presets::reasoning_model().name(name))
-            .llm(|llm| llm.thinks_for(minute))
+        let breaker = breaker_layer::presets::reasoning_model().name(Arc::clone(&name));
+        Self::new(name)
+            .breaker(|_| breaker.slow_after(5 * MINUTE).lease(10 * MINUTE))
+            .llm(|llm| llm.thinks_for(MINUTE))
     }
 
     /// The dialect, where it need not be recognised.
