@@ -85,9 +85,15 @@ pub(crate) fn weight(outcome: Outcome) -> f64 {
 }
 
 /// What a probe's outcome says, for events and metrics.
-pub(crate) const fn probe_result(outcome: Outcome, slow: bool, current: bool) -> &'static str {
+pub(crate) const fn probe_result(
+    outcome: Outcome,
+    slow: bool,
+    slow_decides: bool,
+    current: bool,
+) -> &'static str {
     match outcome {
         _ if !current => "late",
+        Outcome::Cancelled if !slow_decides => "given_back",
         Outcome::Failure { .. } | Outcome::RateLimited { .. } | Outcome::AtOnce { .. } => "failed",
         Outcome::Success | Outcome::Alive | Outcome::Cancelled if slow => "slow",
         Outcome::Success | Outcome::Alive => "good",

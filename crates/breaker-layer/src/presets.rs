@@ -24,7 +24,8 @@
 //! time circuits flap at peak hours. The other rows say where they part from it, and why.
 //!
 //! Every row but the last has a slow rule, for which two clocks are read on each call (about 50 ns);
-//! `.slow_rate(None)` takes it away.
+//! `.slow_after(None).slow_rate(None)` takes them away. With a limit and no rate the clocks are still read, to count slow
+//! calls, and those decide nothing.
 
 use std::time::Duration;
 

@@ -177,8 +177,9 @@ impl Shared {
     ) -> bool {
         let engine = &self.engine;
         let has_place = permit.has_place();
-        let probe =
-            permit.is_probe().then(|| events::probe_result(outcome, slow, engine.is_current(&permit)));
+        let probe = permit.is_probe().then(|| {
+            events::probe_result(outcome, slow, engine.minds_slow_probes(), engine.is_current(&permit))
+        });
         let changes = engine.settle_at(permit, outcome, slow, || self.nanos_now(now));
         if !class.is_denied() {
             if outcome != Outcome::Success || slow {

@@ -70,6 +70,48 @@ fn a_target_that_is_well_but_seldom_called_closes() {
 }
 
 #[test]
+fn where_nobody_minds_slow_calls_a_hung_probe_is_no_good_one_and_a_slow_one_is() {
+    // with a limit and no rule, to count slow calls: hung probes that a timeout outside dropped closed it
+    let limited = || touchy().slow_after(Duration::from_secs(4));
+    let late = Duration::from_secs(5);
+    let mut bench = Bench::new(limited());
+    bench.call(Outcome::FAILURE);
+    bench.at(1_000);
+    for _ in 0..4 {
+        let _ = bench.settle(bench.acquire().unwrap(), Outcome::Cancelled, late);
+    }
+    assert_eq!((bench.state(), bench.engine.snapshot(bench.now).0.probes), (State::HalfOpen, 0));
+    let _ = bench.settle(bench.acquire().unwrap(), Outcome::Success, late);
+    assert_eq!(bench.at(3_600_000).state(), State::HalfOpen, "it waits for more calls, as for one that is quick");
+    let _ = bench.settle(bench.acquire().unwrap(), Outcome::Success, late);
+    assert_eq!(bench.state(), State::Closed);
+
+    // nor do hung calls stand beside the failures of a closed one as if they had been good
+    let bench = Bench::new(limited().failures(None).failure_rate(0.5).min_calls(4).over(Over::Calls(20)));
+    for outcome in [Outcome::Cancelled, Outcome::FAILURE].into_iter().cycle().take(8) {
+        let _ = bench.settle(bench.acquire().unwrap(), outcome, late);
+    }
+    assert_eq!(bench.state(), State::Open);
+
+    // and a last resort that hung
+    let bench = Bench::new(limited());
+    bench.call(Outcome::FAILURE);
+    for _ in 0..2 {
+        let _ = bench.settle(bench.last_resort().unwrap(), Outcome::Cancelled, late);
+    }
+    assert_eq!(bench.state(), State::Open);
+
+    // where slow probes count, a hung one is one
+    let mut bench = Bench::new(limited().slow_probes_to_open(2));
+    bench.call(Outcome::FAILURE);
+    bench.at(1_000);
+    for _ in 0..2 {
+        let _ = bench.settle(bench.acquire().unwrap(), Outcome::Cancelled, late);
+    }
+    assert_eq!(bench.state(), State::Open);
+}
+
+#[test]
 fn a_probe_that_says_nothing_gives_its_slot_back() {
     // C3, C11, C14, G31: the last probe ended without an outcome, and half-open was never left
     let mut bench = Bench::new(touchy());

@@ -25,6 +25,11 @@ impl Decision {
         self.one_in.is_some()
     }
 
+    /// Whether slow probes decide anything.
+    pub(super) fn minds_slow(&self) -> bool {
+        self.slow_to_open.is_some()
+    }
+
     /// How many calls are passed over after one that was let through.
     pub(super) fn passed_over(&self) -> u32 {
         self.one_in.map_or(0, |one_in| one_in.get() - 1)
@@ -46,8 +51,9 @@ impl Tally {
     }
 
     /// Whether so many probes were taken and all came back, and good.
-    pub(super) fn is_all_good(&self, taken: u32) -> bool {
-        self.sums.total > 0 && self.is_all_back(taken) && self.sums.failed == 0 && self.sums.slow == 0
+    pub(super) fn is_all_good(&self, taken: u32, decision: &Decision) -> bool {
+        let is_quick = self.sums.slow == 0 || !decision.minds_slow();
+        self.sums.total > 0 && self.is_all_back(taken) && self.sums.failed == 0 && is_quick
     }
 
     /// Whether none of the probes that were taken still runs.

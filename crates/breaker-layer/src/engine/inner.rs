@@ -244,7 +244,9 @@ impl<'a> Locked<'a> {
                 inner.rate_limited = 0;
                 inner.window.record(Sample::new(weight.bits(), slow), &mut *now);
             }
-            Outcome::Cancelled if slow => inner.window.record(Sample::new(0, true), &mut *now),
+            Outcome::Cancelled if slow && self.engine.settings.rules.slow_rate.is_some() => {
+                inner.window.record(Sample::new(0, true), &mut *now);
+            }
             Outcome::RateLimited { advice: None } => {
                 inner.rate_limited = inner.rate_limited.saturating_add(1);
             }
@@ -296,7 +298,7 @@ impl<'a> Locked<'a> {
             self.inner.failed_half_opens = self.inner.failed_half_opens.saturating_add(1);
             return self.open_because(reason, now());
         }
-        let Some((weight, slow)) = outcome.as_probe(slow) else {
+        let Some((weight, slow)) = outcome.as_probe(slow, decision.minds_slow()) else {
             let word = self.word();
             return self.store(word.with_probes(word.probes().saturating_sub(1)));
         };
@@ -329,7 +331,7 @@ impl<'a> Locked<'a> {
         if matches!(outcome, Outcome::AtOnce { .. }) {
             *tally = Tally::default();
         }
-        let Some((weight, slow)) = outcome.as_probe(slow) else { return };
+        let Some((weight, slow)) = outcome.as_probe(slow, decision.minds_slow()) else { return };
         tally.record(weight, slow, &decision);
         match tally.decide(&decision) {
             None => {}
@@ -374,7 +376,7 @@ impl<'a> Locked<'a> {
     }
 
     fn waits_for_calls(&self, word: Word) -> bool {
-        self.inner.tally.is_all_good(word.probes()) || self.waits_as_canary(word)
+        self.inner.tally.is_all_good(word.probes(), &self.engine.settings.decision) || self.waits_as_canary(word)
     }
 
     fn waits_as_canary(&self, word: Word) -> bool {

@@ -263,6 +263,11 @@ impl Engine {
         self.settle_at(permit, outcome, self.is_slow(inner::nanos(took)), || self.nanos(now()))
     }
 
+    /// Whether slow probes decide anything.
+    pub(crate) fn minds_slow_probes(&self) -> bool {
+        self.settings.decision.minds_slow()
+    }
+
     /// Whether a call that took so many nanoseconds is slow.
     #[inline]
     pub(crate) fn is_slow(&self, took: u64) -> bool {

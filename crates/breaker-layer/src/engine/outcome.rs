@@ -31,7 +31,8 @@ pub enum Outcome {
     /// Says nothing of the target: gives a probe back.
     Neutral,
     /// Dropped by the caller before the target showed anything. Neutral, but slow if it lasted longer than
-    /// the slow limit: else a timeout outside of the breaker would hide every hung call from it.
+    /// the slow limit, where there is a rule on slow calls: else a timeout outside of the breaker would hide every
+    /// hung call from it.
     Cancelled,
 }
 
@@ -49,13 +50,14 @@ impl Outcome {
     }
 
     /// What it counts for as a probe: how much of a failure, in thousandths, and whether it was slow. None for what
-    /// tells nothing of the target, or decides by itself.
-    pub(super) fn as_probe(self, slow: bool) -> Option<(u16, bool)> {
+    /// tells nothing of the target, or decides by itself. A dropped call is only ever slow: where slow probes decide
+    /// nothing it would be a good one, though nobody answered.
+    pub(super) fn as_probe(self, slow: bool, slow_decides: bool) -> Option<(u16, bool)> {
         match self {
             Self::Success | Self::Alive => Some((0, slow)),
             Self::Failure { weight, .. } => Some((weight.bits(), slow)),
             Self::RateLimited { .. } => Some((Weight::FULL.bits(), slow)),
-            Self::Cancelled => slow.then_some((0, true)),
+            Self::Cancelled => (slow && slow_decides).then_some((0, true)),
             Self::AtOnce { .. } | Self::Neutral => None,
         }
     }

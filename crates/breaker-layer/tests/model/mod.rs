@@ -38,6 +38,10 @@ const MAX_ADVICE: u64 = 15_000;
 const IN_A_ROW: u32 = 3;
 
 impl Plan {
+    fn has_slow_rule(&self) -> bool {
+        self.slow_rate.is_some() || self.slow_quantile.is_some()
+    }
+
     pub(crate) fn any() -> impl Strategy<Value = Self> {
         let over = prop_oneof![
             (1..12_u32).prop_map(Over::Calls),
@@ -305,7 +309,8 @@ impl Model {
     }
 
     fn end_lease(&mut self, now: i64) {
-        let good = self.calls.iter().all(|call| call.weight == 0 && !call.slow);
+        let good =
+            self.calls.iter().all(|call| call.weight == 0 && !(call.slow && self.plan.has_slow_rule()));
         let nobody_runs = self.calls.len() as u64 == u64::from(self.probes);
         let waits = nobody_runs && (self.one_in().is_some() || good && !self.calls.is_empty());
         if self.state == State::HalfOpen && now.max(0) >= self.lease_until && !waits {
@@ -435,7 +440,7 @@ impl Model {
                 self.record(weight, slow, now);
                 self.rule_met()
             }
-            Outcome::Cancelled if slow => {
+            Outcome::Cancelled if slow && self.plan.has_slow_rule() => {
                 self.record(0, true, now);
                 self.rule_met()
             }
@@ -553,7 +558,7 @@ impl Model {
                 self.record((f64::from(weight) * 1000.0).round() as u64, slow, now);
             }
             Outcome::RateLimited { .. } => self.record(1000, slow, now),
-            Outcome::Cancelled if slow => self.record(0, true, now),
+            Outcome::Cancelled if slow && self.plan.has_slow_rule() => self.record(0, true, now),
             Outcome::AtOnce { .. } => return self.calls.clear(),
             _ => return,
         }
@@ -575,7 +580,7 @@ impl Model {
                 self.record((f64::from(weight) * 1000.0).round() as u64, slow, now);
             }
             Outcome::RateLimited { .. } => self.record(1000, slow, now),
-            Outcome::Cancelled if slow => self.record(0, true, now),
+            Outcome::Cancelled if slow && self.plan.has_slow_rule() => self.record(0, true, now),
             _ => {
                 self.probes -= 1;
                 return;
