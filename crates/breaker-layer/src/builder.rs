@@ -205,9 +205,9 @@ impl<C, K> BreakerBuilder<C, K> {
         /// probes.
         slow_probes_to_open(probes: u32);
         /// How long a half-open period may last without decision and without progress of a probe, 1 ms
-        /// to a year. Default 60 s. After that it opens again, for the same time as before; but if all
-        /// its probes came back good, it goes on waiting for more calls. It should be longer than a
-        /// probe needs to its first content.
+        /// to a year. Default 60 s. After that it opens again, for the same time as before, and not before
+        /// the server's advice is over; but if all its probes came back good, it goes on waiting for more
+        /// calls. It should be longer than a probe needs to its first content.
         lease(lease: Duration);
         /// How many last-resort calls may run at once while it refuses, 0 to 1 000 000. Default 3. While it is
         /// open, enough good ones close it, as probes would.

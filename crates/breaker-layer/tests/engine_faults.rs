@@ -6,7 +6,7 @@ mod bench;
 
 use std::time::Duration;
 
-use breaker_layer::engine::{Mode, Outcome, Over, Reason, Settings, State, Weight};
+use breaker_layer::engine::{Mode, Outcome, Over, Probes, Reason, Settings, State, Weight};
 
 use self::bench::{Bench, advice, touchy};
 
@@ -82,7 +82,11 @@ fn where_nobody_minds_slow_calls_a_hung_probe_is_no_good_one_and_a_slow_one_is()
     }
     assert_eq!((bench.state(), bench.engine.snapshot(bench.now).0.probes), (State::HalfOpen, 0));
     let _ = bench.settle(bench.acquire().unwrap(), Outcome::Success, late);
-    assert_eq!(bench.at(3_600_000).state(), State::HalfOpen, "it waits for more calls, as for one that is quick");
+    assert_eq!(
+        bench.at(3_600_000).state(),
+        State::HalfOpen,
+        "it waits for more calls, as for one that is quick"
+    );
     let _ = bench.settle(bench.acquire().unwrap(), Outcome::Success, late);
     assert_eq!(bench.state(), State::Closed);
 
@@ -371,6 +375,17 @@ fn a_rate_limited_probe_waits_just_as_long_as_it_was_told() {
     bench.call(Outcome::FAILURE);
     assert!(bench.at(60_000).call(Outcome::RateLimited { advice: advice(5) }));
     assert_eq!(bench.time_left(), advice(5));
+}
+
+#[test]
+fn what_one_probe_was_advised_holds_also_when_the_others_are_lost() {
+    let mut bench = Bench::new(touchy().probes(Probes::Failures { probes: 3, to_open: 2 }));
+    bench.call(Outcome::FAILURE);
+    let outcome = Outcome::Failure { weight: Weight::FULL, advice: advice(300) };
+    let _lost = bench.at(1_000).acquire().unwrap();
+    assert!(bench.call(outcome));
+    assert_eq!(bench.at(11_000).state(), State::Open, "its lease is over");
+    assert_eq!(bench.time_left(), advice(290), "the advice is a floor, whatever opened it");
 }
 
 #[test]

@@ -284,8 +284,9 @@ impl SettingsBuilder {
     }
 
     /// How long a half-open period may last without decision and without progress of a probe, 1 ms to a year.
-    /// Default 60 s. After that it opens again, for the same time as before; but if all its probes came back
-    /// good, it goes on waiting for more calls. It should be longer than a probe needs to its first content.
+    /// Default 60 s. After that it opens again, for the same time as before, and not before the server's advice is
+    /// over; but if all its probes came back good, it goes on waiting for more calls. It should be longer than a
+    /// probe needs to its first content.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self

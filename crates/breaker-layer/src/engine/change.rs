@@ -56,6 +56,11 @@ impl Locked<'_> {
             }
             _ => self.open_time(),
         };
+        self.open_at_least(reason, now, open_for);
+    }
+
+    /// Opens for this time, and not before the server's advice is over.
+    pub(super) fn open_at_least(&mut self, reason: Reason, now: u64, open_for: Duration) {
         let until = now.saturating_add(nanos(open_for)).max(self.advised_until(now));
         self.enter_open(reason, now, until);
     }
@@ -77,7 +82,7 @@ impl Locked<'_> {
         self.engine.settings.open.after(self.inner.openings, self.inner.failed_half_opens, random)
     }
 
-    pub(super) fn enter_open(&mut self, reason: Reason, now: u64, until: u64) {
+    fn enter_open(&mut self, reason: Reason, now: u64, until: u64) {
         self.engine.open_until.store(until, Ordering::Release);
         let open_for = Some(Duration::from_nanos(until.saturating_sub(now)));
         let word = self.word();

@@ -372,11 +372,12 @@ impl<'a> Locked<'a> {
         }
         self.inner.openings = self.inner.openings.max(1);
         let open_for = self.open_time();
-        self.enter_open(Reason::LeaseEnded, ended, ended.saturating_add(nanos(open_for)));
+        self.open_at_least(Reason::LeaseEnded, ended, open_for);
     }
 
     fn waits_for_calls(&self, word: Word) -> bool {
-        self.inner.tally.is_all_good(word.probes(), &self.engine.settings.decision) || self.waits_as_canary(word)
+        self.inner.tally.is_all_good(word.probes(), &self.engine.settings.decision)
+            || self.waits_as_canary(word)
     }
 
     fn waits_as_canary(&self, word: Word) -> bool {

@@ -315,7 +315,7 @@ impl Model {
         let waits = nobody_runs && (self.one_in().is_some() || good && !self.calls.is_empty());
         if self.state == State::HalfOpen && now.max(0) >= self.lease_until && !waits {
             self.openings = self.openings.max(1);
-            self.open_until = self.lease_until + self.open_time();
+            self.open_until = (self.lease_until + self.open_time()).max(self.advised_until);
             self.enter(State::Open, self.lease_until);
         }
     }
