@@ -70,11 +70,7 @@ impl Circuit {
 
     /// Its state now.
     pub fn state(&self) -> State {
-        if self.shared().engine().state() == State::HalfOpen {
-            // the lease may have ended
-            self.shared().tell(self.shared().engine().refresh(Instant::now()));
-        }
-        self.shared().engine().state()
+        self.shared().state()
     }
 
     /// Its mode.
@@ -84,7 +80,10 @@ impl Circuit {
 
     /// How long it refuses calls, while it is open.
     pub fn time_left(&self) -> Option<Duration> {
-        self.shared().engine().refuses_for(Instant::now)
+        match self.state() {
+            State::Open => self.shared().engine().refuses_for(Instant::now),
+            _ => None,
+        }
     }
 
     /// What it has counted.
@@ -169,7 +168,7 @@ impl Circuit {
 impl Health for Circuit {
     /// Poor while it refuses; degraded while it probes or would admit a probe.
     fn condition(&self) -> Condition {
-        match self.shared().engine().state() {
+        match self.state() {
             State::Closed | State::Disabled | State::ObserveOnly => Condition::Good,
             State::HalfOpen => Condition::Degraded,
             State::Open if self.time_left().is_none() => Condition::Degraded,

@@ -193,16 +193,20 @@ impl Registry {
     pub fn add(&self, circuit: &Circuit) {
         let circuit = circuit.downgrade();
         let mut members = self.lock();
-        members.circuits.retain(|other| other.is_alive() && *other != circuit);
-        members.circuits.push(circuit);
+        members.circuits.retain(WeakCircuit::is_alive);
+        if !members.circuits.contains(&circuit) {
+            members.circuits.push(circuit);
+        }
     }
 
     /// Registers the circuits of a keyed layer, also those that are yet to come.
     pub fn add_keyed(&self, circuits: &Circuits) {
         let circuits = circuits.downgrade();
         let mut members = self.lock();
-        members.keyed.retain(|other| other.is_alive() && *other != circuits);
-        members.keyed.push(circuits);
+        members.keyed.retain(WeakCircuits::is_alive);
+        if !members.keyed.contains(&circuits) {
+            members.keyed.push(circuits);
+        }
     }
 
     /// The circuits of layers without keys, in the order in which they were registered.

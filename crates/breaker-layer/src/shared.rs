@@ -87,6 +87,14 @@ impl Shared {
         self.listeners.clear();
     }
 
+    /// The state now: the lease of a half-open period may have ended since the last call.
+    pub(crate) fn state(&self) -> State {
+        if self.engine.state() == State::HalfOpen {
+            self.tell(self.engine.refresh(Instant::now()));
+        }
+        self.engine.state()
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (snapshot, changes) = self.engine.snapshot(Instant::now());
         self.tell(changes);
@@ -268,7 +276,7 @@ impl Shared {
 impl Blocker for Shared {
     /// Whether it is open, and will be for a while. Without a clock read where it is closed.
     fn refuses(&self) -> bool {
-        match self.engine.state() {
+        match self.state() {
             State::Open if self.engine.mode() == Mode::Enforcing => {
                 self.snapshot().time_left.is_some_and(|left| !left.is_zero())
             }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use breaker_layer::engine::{Over, Probes, Settings, SettingsBuilder};
+use breaker_layer::engine::{Engine, Outcome, Over, Probes, Settings, SettingsBuilder, State};
 
 const FOREVER: Duration = Duration::MAX;
 
@@ -34,6 +34,19 @@ fn no_number_that_is_none() {
     }
     for nonsense in [f64::NAN, f64::INFINITY, -2.0, 0.5, 1e9] {
         refused(defaults().open_time_factor(nonsense), "open_time_factor");
+    }
+}
+
+#[test]
+fn a_share_too_small_to_be_told_from_none_is_not_none() {
+    // as none it was reached by the first success, and a target that is well was shut
+    let start = tokio::time::Instant::now();
+    let tiny = defaults().over(Over::Calls(10)).min_calls(1).failure_rate(f64::MIN_POSITIVE);
+    let engine = Engine::new(tiny.build().unwrap(), start);
+    for (outcome, state) in [(Outcome::Success, State::Closed), (Outcome::FAILURE, State::Open)] {
+        let permit = engine.acquire(|| start).admission.unwrap();
+        let _ = engine.settle(permit, outcome, Duration::ZERO, || start);
+        assert_eq!(engine.state(), state);
     }
 }
 

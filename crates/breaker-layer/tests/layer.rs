@@ -453,6 +453,20 @@ async fn health_follows_the_state() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn health_is_that_of_now_also_where_a_lease_has_ended_and_nobody_called() {
+    for look in 0..2 {
+        let layer = touchy().open_time(100 * SECOND).lease(SECOND).build().unwrap();
+        let circuit = layer.circuit();
+        circuit.half_open().unwrap();
+        tokio::time::advance(SECOND * 5).await;
+        match look {
+            0 => assert_eq!(circuit.condition(), Condition::Poor),
+            _ => assert_eq!(circuit.recovers_in(), Some(96 * SECOND)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn transitions_tell_why_and_with_which_numbers() {
     let layer = touchy().failures(None).failure_rate(0.5).min_calls(4).build().unwrap();
     let (sent, heard) = std::sync::mpsc::channel();

@@ -19,7 +19,7 @@ async fn it_lists_what_lives_in_the_order_of_registration() {
     let second = BreakerLayer::builder().registry(&registry).build().unwrap();
     let later = BreakerLayer::builder().name("later").build().unwrap();
     registry.add(later.circuit());
-    registry.add(later.circuit());
+    registry.add(first.circuit()); // again: changes nothing
     second.circuit().open_for(SECOND).unwrap();
     tokio::time::advance(SECOND / 2).await;
     let all = registry.snapshot().circuits;

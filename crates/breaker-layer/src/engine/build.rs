@@ -282,9 +282,15 @@ fn in_thousandths(failures: u32) -> u64 {
 }
 
 fn thousandths(share: f64) -> u64 {
-    (share * 1e3).round() as u64
+    parts(share, 1e3)
 }
 
 fn millionths(share: f64) -> u64 {
-    (share * 1e6).round() as u64
+    parts(share, 1e6)
+}
+
+/// A share as so many parts. However small, it is not none: a rate of none is reached by any success.
+fn parts(share: f64, of: f64) -> u64 {
+    let parts = (share * of).round() as u64;
+    if share > 0.0 { parts.max(1) } else { parts }
 }

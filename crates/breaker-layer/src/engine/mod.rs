@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Whether a call would be refused now, without asking for one: nothing is taken, nothing changes, and a
-    /// last resort is not looked at.
+    /// last resort is not looked at. [`refresh`](Self::refresh) first where the end of a lease matters.
     #[inline]
     pub fn would_refuse(&self, now: impl Fn() -> Instant) -> Option<Refusal> {
         let word = self.load();
