@@ -84,6 +84,22 @@ fn ten_thousand_keys_take_less_than_16_mib() {
 }
 
 #[test]
+fn keys_of_any_length_take_no_more_than_others() {
+    let keys: Vec<Arc<str>> = (0..100).map(|key| format!("{}{key}", "x".repeat(100_000)).into()).collect();
+    let kept = measure(|| {
+        let (mut call, circuits) = layer();
+        keys.iter().for_each(|key| call(key, 9));
+        assert_eq!(circuits.len(), keys.len(), "each has a circuit of its own");
+        for (key, circuit) in circuits.entries() {
+            assert!(key.len() <= 256 && circuit.name().unwrap().len() <= 300);
+            assert_eq!((circuit.counts().failed, circuits.get(&key).unwrap().counts().failed), (1, 1));
+        }
+        assert_eq!(circuits.get(&keys[7]).unwrap().counts().failed, 1);
+    });
+    assert!(kept.bytes_max < MIB, "{kept:?}");
+}
+
+#[test]
 fn a_million_keys_stay_within_the_bound_and_the_last_costs_what_the_first_did() {
     const BATCH: usize = 100_000;
     let keys = keys(1_000_000);

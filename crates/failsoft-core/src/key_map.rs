@@ -29,13 +29,13 @@ mod list;
 mod tests;
 
 use std::{
-    borrow::Borrow,
+    borrow::{Borrow, Cow},
     collections::HashMap,
     error::Error,
     fmt,
-    hash::Hash,
+    hash::{BuildHasher, Hash, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -47,6 +47,38 @@ pub const DEFAULT_KEYS: usize = 10_000;
 
 /// So many of the oldest keys are looked at for one new key.
 const LOOK: usize = 64;
+
+/// The longest key that [`bounded_key`] leaves as it is, in bytes.
+pub const MAX_KEY: usize = 256;
+
+/// So much of a longer one is kept, in bytes.
+const BEGINNING: usize = 200;
+
+/// A text that callers make up as a key that has at most [`MAX_KEY`] bytes: ten thousand keys are bounded memory only if
+/// each of them is.
+///
+/// A longer one becomes its beginning and a hash of the whole, of 128 bits. That is another one in each process, so nobody can
+/// find two texts that become the same key, and it is not for what is saved. A bounded key stays as it is.
+///
+/// ```
+/// use failsoft_core::{MAX_KEY, bounded_key};
+///
+/// assert_eq!(bounded_key("tenant-7"), "tenant-7");
+/// let [one, two] = ["1", "2"].map(|end| ["x".repeat(1_000_000), end.into()].concat());
+/// assert!(bounded_key(&one).len() <= MAX_KEY && bounded_key(&one) != bounded_key(&two));
+/// ```
+#[must_use]
+pub fn bounded_key(key: &str) -> Cow<'_, str> {
+    if key.len() <= MAX_KEY { Cow::Borrowed(key) } else { Cow::Owned(shortened(key)) }
+}
+
+#[cold]
+fn shortened(key: &str) -> String {
+    static HASHES: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    let end = (0..=BEGINNING).rev().find(|&at| key.is_char_boundary(at)).unwrap_or(0);
+    let [one, two] = [&HASHES[0], &HASHES[1]].map(|hash| hash.hash_one(key));
+    format!("{}…#{one:016x}{two:016x}", &key[..end])
+}
 
 /// A value of a [`KeyMap`] says whether it may be forgotten.
 pub trait Evict {

@@ -123,7 +123,7 @@ pub use self::{
     fault::{Fault, FaultDetails, MAX_ANSWER},
     health::{Condition, Health},
     insight::{Alternative, Facts, Finish, Insight, Slow, ToolCall},
-    key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull},
+    key_map::{DEFAULT_KEYS, Evict, KeyMap, KeysFull, MAX_KEY, bounded_key},
     ledger::{Attempted, Closing, Slot},
     observation::Observation,
     observe::{NoTool, ObserveFuture, ObserveLayer, Observing, ToolFn, ToolOf},

@@ -32,7 +32,7 @@
 //! | deviations | 4 | of a thousand answers of any distribution at most 63 lie so far off (Chebyshev), of a normal one none |
 //! | memory | the last 100 answers or so | older ones fade: what changes slowly is followed |
 //! | shortest text | 64 bytes | the direction of "Yes." says nothing |
-//! | keys | 10 000 | the least recently used go; new ones that find no room share one centroid |
+//! | keys | 10 000 | the least recently used go; new ones that find no room share one centroid; of one beyond 256 bytes the beginning and a hash are kept |
 //! | time for an embedding | 5 s, and never longer than the deadline of the current [`Call`] | an embedding that fails, or takes longer, is no finding |
 
 use std::{
@@ -44,7 +44,7 @@ use std::{
 
 use failsoft_core::{
     BoxError, Call, ConfigError, DEFAULT_KEYS, Embed, Embedding, Evict, Finding, KeyMap, Mark, Report,
-    Severity, SoftKind,
+    Severity, SoftKind, bounded_key,
 };
 
 use crate::{
@@ -146,7 +146,7 @@ impl Drift {
 
     /// Forgets what was learnt of a key; the key of requests that have none is the empty one.
     pub fn forget(&self, key: &str) {
-        self.centroids.remove(key);
+        self.centroids.remove(&*bounded_key(key));
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -172,7 +172,8 @@ impl Drift {
 
     /// Compares an answer with those before, and learns of it where it is like them.
     fn compare(&self, key: &str, embedding: &Embedding) -> Report {
-        let Ok(centroid) = self.centroids.get_or_insert_with(key.into(), Centroid::default) else {
+        let Ok(centroid) = self.centroids.get_or_insert_with(bounded_key(key).into(), Centroid::default)
+        else {
             return Report::new();
         };
         let suspicion = centroid.see(embedding, |state, cosine| {

@@ -303,6 +303,10 @@ impl OfferedSchemas {
     fn schema_of(&self, call: &ToolCall, tools: &[Offered]) -> Found {
         let tool = tools.iter().find(|tool| tool.name == call.name);
         let Some(text) = tool.and_then(|tool| tool.schema.as_ref()) else { return Found::None };
+        // Not even kept: it would be there as the key of nothing.
+        if text.len() > MAX_SCHEMA {
+            return Found::Unusable;
+        }
         let compiled = self.compiled.get_or_insert_with(Arc::clone(text), || Compiled(compile(text)));
         match compiled.ok().and_then(|compiled| compiled.0.clone()) {
             Some(schema) => Found::Schema(schema),
@@ -339,9 +343,6 @@ impl Check for OfferedSchemas {
 }
 
 fn compile(text: &str) -> Option<Schema> {
-    if text.len() > MAX_SCHEMA {
-        return None;
-    }
     let schema = serde_json::from_str(text).ok()?;
     let mut left = MAX_NODES;
     is_bounded(&schema, &schema, 0, &mut left).then(|| Schema::new(&schema).ok())?

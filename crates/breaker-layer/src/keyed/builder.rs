@@ -100,7 +100,7 @@ impl<C> BreakerBuilder<C> {
 /// For a circuit for each key.
 impl<K, C> BreakerBuilder<C, Keys<K>> {
     /// How many keys have a circuit at most, 1 to 10 000 000. Default 10 000, which takes about 13 MiB with the
-    /// default window. See [`Circuits`] for what happens beyond.
+    /// default window, whatever callers make up for keys. See [`Circuits`] for what happens beyond.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.keys.most = keys;
         self

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use failsoft_core::KeyMap;
+use failsoft_core::{KeyMap, bounded_key};
 
 use crate::Circuit;
 use crate::builder::Plan;
@@ -20,6 +20,8 @@ use crate::metrics::GroupMeters;
 /// circuit had counted; but not a circuit that is open or half-open, that has a call in flight, whose mode was
 /// switched by hand, or that somebody holds. Where none can go, new keys share the [`overflow`](Self::overflow)
 /// circuit: they stay protected, only together.
+///
+/// A key longer than [256 bytes](failsoft_core::MAX_KEY) is kept, and shown, as its beginning and a hash of the whole.
 #[derive(Clone)]
 pub struct Circuits(Arc<Shared>);
 
@@ -79,7 +81,7 @@ impl Circuits {
 
     /// The circuit of a key, if there is one. The key counts as used.
     pub fn get(&self, key: &str) -> Option<Circuit> {
-        self.0.by_key.get(key).map(|circuit| Circuit::clone(&circuit))
+        self.0.by_key.get(&*bounded_key(key)).map(|circuit| Circuit::clone(&circuit))
     }
 
     /// The circuit of a key, made where there is none: to steer it before its first call. As long as the handle is
@@ -152,16 +154,17 @@ impl Circuits {
     /// The circuit for a call.
     pub(crate) fn circuit(&self, key: &str) -> Arc<Circuit> {
         // the usual call makes no key of its own
-        if let Some(circuit) = self.0.by_key.get(key) {
+        let kept = bounded_key(key);
+        if let Some(circuit) = self.0.by_key.get(&*kept) {
             return circuit;
         }
-        self.circuit_of_new(key)
+        self.circuit_of_new(key, &kept)
     }
 
     #[cold]
-    fn circuit_of_new(&self, key: &str) -> Arc<Circuit> {
+    fn circuit_of_new(&self, key: &str, kept: &str) -> Arc<Circuit> {
         let shared = &*self.0;
-        let made = shared.by_key.get_or_insert_with(key.into(), || shared.plans.circuit(key, &shared.group));
+        let made = shared.by_key.get_or_insert_with(kept.into(), || shared.plans.circuit(key, &shared.group));
         let overflows = made.is_err();
         if shared.overflows.swap(overflows, Ordering::Relaxed) != overflows && overflows {
             events::keys_overflow(self.name(), self.capacity());
@@ -223,6 +226,7 @@ impl Plan {
 impl Group {
     /// What a circuit is called: the layer's name, and what the key is called.
     fn name_of(&self, key: &str) -> Option<Arc<str>> {
+        let key = &*bounded_key(key);
         match &self.name {
             Some(name) if key.is_empty() => Some(Arc::clone(name)),
             Some(name) => Some(format!("{name}/{key}").into()),

@@ -273,6 +273,18 @@ impl Model {
     }
 }
 
+#[test]
+fn a_key_of_any_length_is_bounded_and_stays_another_than_all_others() {
+    for key in ["", "k", &"k".repeat(MAX_KEY)] {
+        assert_eq!(bounded_key(key), key);
+    }
+    let long = "ü".repeat(100_000);
+    let bounded = bounded_key(&long);
+    assert!(bounded.len() <= MAX_KEY && bounded.starts_with(&"ü".repeat(100)), "{bounded}");
+    assert_eq!((bounded_key(&long), bounded_key(&bounded)), (bounded.clone(), bounded.clone()));
+    assert_ne!(bounded_key(&long[2..]), bounded);
+}
+
 proptest! {
     #[test]
     fn it_does_what_an_obvious_model_does(capacity in 1_usize..6, ops in prop::collection::vec(op(), 1..200)) {
