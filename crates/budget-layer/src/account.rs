@@ -186,6 +186,11 @@ impl Denied {
             Why::Soft | Why::TooLarge | Why::Paused | Why::NoStore => false,
         }
     }
+
+    /// Whether whoever waits takes a place for it; of a lease, only where the store has said that it has to wait.
+    pub(crate) fn stands_in_line(&self, rules: &Rules, of_leases: bool) -> bool {
+        if self.why == Why::Hard && rules.shared.is_some() { of_leases } else { self.passes(rules) }
+    }
 }
 
 /// What is worth telling.

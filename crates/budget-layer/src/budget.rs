@@ -77,6 +77,11 @@ impl Budget {
                 .all(|(at, budget)| budget.at == at && Arc::ptr_eq(&budget.cell, &first.cell))
     }
 
+    /// Whether it is the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.at == other.at && Arc::ptr_eq(&self.cell, &other.cell)
+    }
+
     pub(crate) fn rules(&self) -> &Rules {
         self.cell.rules(self.at)
     }
@@ -100,8 +105,8 @@ impl Budget {
     /// Tells the store what was spent, if there is one.
     pub(crate) async fn tell_store(&self, sparing: Sparing) -> Result<(), BoxError> {
         let Some((leasing, shared)) = self.leasing() else { return Ok(()) };
-        let mut number = None;
-        poll_fn(|cx| leasing.poll_telling(self, shared, sparing, &mut number, cx)).await
+        let mut telling = leasing.telling(sparing);
+        poll_fn(|cx| telling.poll(self, shared, cx)).await
     }
 
     /// Whether nothing of it would be missed.

@@ -1,73 +1,53 @@
 //! Asks a store for leases: one exchange at a time for each account, driven by whoever waits for it. No task of its own: an
-//! exchange for which nobody waits any more goes on when the next call comes.
+//! exchange for which nobody waits any more goes on when the next call comes, or is dropped when its time is over.
 
+mod places;
+mod run;
+
+#[cfg(not(failsoft_loom))]
+use std::sync::{Mutex, MutexGuard};
 use std::{
     fmt, mem,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError, Weak},
     task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
 use failsoft_core::BoxError;
-use tokio::time::{Instant, timeout};
+#[cfg(failsoft_loom)]
+use loom::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
 
-use crate::{
-    Budget, Exchange, Grant, Holder, Leases, StoreFailure,
-    account::{Why, lease::Figures},
-    events,
-    store::LONGEST,
+pub(crate) use self::run::Shared;
+use self::{
+    places::{Ended, Places, Wants},
+    run::Running,
 };
-
-/// What all accounts of a ledger lease from.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    leases: Leases,
-    /// So much at once.
-    each: u64,
-    outage: Mutex<Outage>,
-}
-
-#[derive(Debug, Default)]
-struct Outage {
-    /// Counts them.
-    number: u64,
-    /// Since when there is one.
-    since: Option<Instant>,
-}
-
-impl Shared {
-    pub(crate) fn new(leases: Leases, limit: u64) -> Self {
-        let each = leases.each.unwrap_or(limit / 100).max(1);
-        Self { leases, each, outage: Mutex::default() }
-    }
-
-    /// How soon a store that had not enough is asked again.
-    pub(crate) const fn ask_again(&self) -> Duration {
-        self.leases.ask_again
-    }
-
-    fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use crate::{
+    Budget, Holder,
+    account::{Ask, Crossed, Share, Why},
+};
 
 /// How one account asks.
 pub(crate) struct Leasing {
     key: Option<Arc<str>>,
     holder: Holder,
+    core: Arc<Core>,
+    /// What a store wakes.
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Core {
     state: Mutex<State>,
-    waiting: Arc<Waiting>,
+    /// Locked after the state and the account, if these are.
+    places: Mutex<Places>,
 }
 
 #[derive(Default)]
 struct State {
     /// The number of the last exchange that was begun.
     number: u64,
-    /// And of the last one that has ended.
-    ended: u64,
-    /// What those want that wait for the next one.
-    wanted: u64,
     /// The next one gives back what is idle, or takes no more than is in use.
     sparing: Option<Sparing>,
     running: Running,
@@ -82,7 +62,6 @@ struct State {
     outage: Option<(u64, Instant)>,
     /// The outage in which the account last went on without the store, and to which amount.
     alone: (u64, u64),
-    error: Option<BoxError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,387 +71,328 @@ pub(crate) enum Sparing {
     All,
 }
 
-#[derive(Default)]
-enum Running {
-    #[default]
-    No,
-    Yes(Box<Run>),
-    /// Somebody polls it just now.
-    Polled,
-}
-
-struct Run {
-    exchanging: Pin<Box<dyn Future<Output = Result<Grant, BoxError>> + Send>>,
-    began: Instant,
-    figures: Figures,
-    needs: u64,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum End {
     /// There was as much as was needed.
     #[default]
     Enough,
     Short {
-        renews_in: Option<Duration>,
+        renews: Option<Renews>,
     },
     Failed,
 }
 
-/// A caller's place in the exchanges.
+/// What a call wants of one account's leases, and how far it has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticket {
-    /// The exchange that tells of its need.
-    number: Option<u64>,
-    /// The last exchange after which it tried.
-    tried: u64,
-    /// What to say if the lease that came of it does not do.
+    place: Option<u64>,
+    /// What to say if what came does not do.
     refusal: Option<Refusal>,
     rounds: u8,
 }
 
-/// What the policy allows holds so long at least: otherwise nobody could reserve from it.
-const HOLDS: Duration = Duration::from_millis(100);
+/// A call that does not fit into what is leased.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) why: Why,
+    pub(crate) amount: u64,
+    pub(crate) ask: Ask,
+}
 
-/// Others may take what was leased for a caller; it asks again so many times.
+/// Others may take what was leased for a caller that could not have it then; it asks again so many times.
 const ROUNDS: u8 = 16;
 
 /// Why there is no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) why: Why,
-    pub(crate) renews_in: Option<Duration>,
+    /// When there may be enough.
+    pub(crate) renews: Option<Renews>,
+    /// That is what the store said of more than this call.
+    pub(crate) of_many: bool,
+}
+
+/// When there may be enough: how long it was until then when the store said so, which may be longer than any clock goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Renews {
+    said: Instant,
+    renews_in: Duration,
+}
+
+impl Renews {
+    fn after(renews_in: Duration) -> Self {
+        Self { said: Instant::now(), renews_in }
+    }
+
+    pub(crate) fn left(self) -> Duration {
+        self.renews_in.saturating_sub(self.said.elapsed())
+    }
 }
 
 impl Refusal {
-    const NOT_ENOUGH: Self = Self { why: Why::Hard, renews_in: None };
+    const NOT_ENOUGH: Self = Self { why: Why::Hard, renews: None, of_many: false };
 }
 
 impl Leasing {
     pub(crate) fn new(key: Option<Arc<str>>) -> Self {
-        Self { key, holder: Holder::new(), state: Mutex::default(), waiting: Arc::default() }
+        let core = Arc::new(Core::default());
+        let waker = Waker::from(Arc::new(Speaker(Arc::downgrade(&core))));
+        Self { key, holder: Holder::new(), core, waker }
     }
 
-    /// For a call that needs this and does not fit into what is leased: ready with `None` when it may try again.
+    /// For a call that needs more: ready with `None` when it may try again.
     pub(crate) fn poll(
         &self,
         (budget, shared): (&Budget, &Shared),
-        (why, needs): (Why, u64),
+        need: Need,
         ticket: &mut Ticket,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
     ) -> Poll<Option<Refusal>> {
-        let at = Instant::now();
         if let Some(refusal) = ticket.refusal.take() {
             return Poll::Ready(Some(refusal));
         }
-        let mut state = self.lock();
-        if ticket.number.is_none() {
-            let is_fresh =
-                |answered: Instant| at.saturating_duration_since(answered) < shared.leases.ask_again;
-            if why == Why::Soft && (ticket.rounds > 0 || state.answered.is_some_and(is_fresh)) {
-                return Poll::Ready(Some(Refusal { why, renews_in: None }));
+        let state = self.core.lock();
+        if let Some(place) = ticket.place {
+            self.core.places().keep(place, cx.waker());
+        } else {
+            if let Some(refusal) = state.refuses((budget, shared), need, ticket.rounds) {
+                return Poll::Ready(Some(refusal));
             }
-            if ticket.rounds >= ROUNDS {
-                return Poll::Ready(Some(Refusal::NOT_ENOUGH));
-            }
-            if let Some(left) = state.quiet_until.and_then(|until| until.checked_duration_since(at))
-                && !left.is_zero()
-            {
-                return Poll::Ready(Some(state.end.refusal(shared).unwrap_or(Refusal::NOT_ENOUGH)));
-            }
-            state.wanted = state.wanted.saturating_add(needs);
-            (ticket.number, ticket.tried) = (Some(state.number + 1), state.ended);
+            let wants = Wants::More { needs: need.amount, ask: need.ask };
+            ticket.place = Some(self.core.places().join(wants, cx.waker()));
             ticket.rounds += 1;
         }
-        let number = ticket.number.unwrap_or(0);
-        // Another's exchange may have brought enough for this one too.
-        let next = number.min(ticket.tried + 1);
-        match self.drive(state, budget, shared, next, cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready((ended, end)) => {
-                ticket.tried = ended;
-                if ended >= number {
-                    ticket.number = None;
-                    ticket.refusal = end.refusal(shared);
-                }
-                Poll::Ready(None)
-            }
+        self.drive(state, budget, shared, cx).map(|()| None)
+    }
+
+    /// What was reserved for a call that waits, if it was. To be asked before it tries.
+    pub(crate) fn take(&self, ticket: &mut Ticket) -> Option<(Share, Crossed)> {
+        let ended = self.core.places().take(ticket.place?)?;
+        ticket.place = None;
+        match ended {
+            Ended::Given(share, crossed) => return Some((share, crossed)),
+            Ended::Tries(refusal) => ticket.refusal = refusal,
+            Ended::Told(_) => {}
+        }
+        None
+    }
+
+    /// The call waits no longer; what was reserved for it meanwhile is given back.
+    pub(crate) fn leave(&self, budget: &Budget, ticket: &mut Ticket) {
+        let Some(place) = ticket.place.take() else { return };
+        if let Some(Ended::Given(mut share, _)) = self.core.leave(place) {
+            budget.change(|account, _, _| account.release(&mut share, u64::MAX));
         }
     }
 
     /// Tells the store what was spent.
-    pub(crate) fn poll_telling(
-        &self,
-        budget: &Budget,
-        shared: &Shared,
-        sparing: Sparing,
-        number: &mut Option<u64>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), BoxError>> {
-        let mut state = self.lock();
-        let number = *number.get_or_insert_with(|| {
-            // Who gives all back is not content with less.
-            state.sparing = state.sparing.max(Some(sparing));
-            state.number + 1
-        });
-        match self.drive(state, budget, shared, number, cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready((_, End::Failed)) => {
-                let error = self.lock().error.take();
-                Poll::Ready(Err(error.unwrap_or_else(|| "the store cannot be asked".into())))
-            }
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-        }
+    pub(crate) fn telling(&self, sparing: Sparing) -> Telling<'_> {
+        let mut state = self.core.lock();
+        // Who gives all back is not content with less.
+        state.sparing = state.sparing.max(Some(sparing));
+        Telling { leasing: self, place: None }
     }
 
     /// Whether the store was ever asked.
     pub(crate) fn has_asked(&self) -> bool {
-        self.lock().number > 0
+        self.core.lock().number > 0
     }
 
     /// Something has changed: the next call that does not fit asks at once.
     pub(crate) fn ask_at_once(&self) {
-        self.lock().quiet_until = None;
+        let mut state = self.core.lock();
+        (state.quiet_until, state.answered) = (None, None);
     }
 
-    /// Whoever drove an exchange goes: another has to.
-    pub(crate) fn leave(&self) {
-        self.waiting.wake_all();
-    }
-
-    /// Until the exchange of this number has ended: the last that has, and how.
+    /// Until an exchange has ended: the one that is running, or the next.
     fn drive<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         budget: &Budget,
         shared: &Shared,
-        number: u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<(u64, End)> {
-        loop {
-            if state.ended >= number {
-                return Poll::Ready((state.ended, state.end));
-            }
-            // Before it is polled: what wakes it meanwhile wakes this one.
-            self.waiting.add(cx.waker());
-            let run = match mem::replace(&mut state.running, Running::Polled) {
-                Running::Polled => return Poll::Pending,
-                Running::Yes(run) => Some(run),
-                Running::No => self.begin(&mut state, budget, shared),
-            };
-            let Some(mut run) = run else {
-                // Not an account that leases.
-                state.running = Running::No;
-                return Poll::Ready((number, End::Failed));
-            };
+        cx: &Context<'_>,
+    ) -> Poll<()> {
+        let run = match mem::replace(&mut state.running, Running::Polled) {
+            // Whoever polls it wakes this one when it has ended.
+            Running::Polled => return Poll::Pending,
+            Running::Yes(run) => Some(run),
+            Running::No => self.begin(&mut state, budget, shared),
+        };
+        let Some(mut run) = run else {
+            // Not an account that leases.
+            state.running = Running::No;
+            return Poll::Ready(());
+        };
+        drop(state);
+        self.core.places().heard();
+        let polling = Polling { core: &self.core, shared };
+        let polled = run.poll(&mut Context::from_waker(&self.waker));
+        mem::forget(polling);
+        let mut state = self.core.lock();
+        let Poll::Ready(result) = polled else {
+            state.running = Running::Yes(run);
             drop(state);
-            let polling = Polling(self);
-            let polled = run
-                .exchanging
-                .as_mut()
-                .poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.waiting))));
-            mem::forget(polling);
-            state = self.lock();
-            match polled {
-                Poll::Pending => {
-                    state.running = Running::Yes(run);
-                    return Poll::Pending;
-                }
-                Poll::Ready(result) => {
-                    state.running = Running::No;
-                    let event = self.end(&mut state, budget, shared, &run, result);
-                    drop(state);
-                    // What the store held is dropped, and what happened is told, when nothing is locked.
-                    drop(run);
-                    event.tell(budget);
-                    self.waiting.wake_all();
-                    state = self.lock();
-                }
+            // It spoke while it was polled, and whoever heard it then could not poll it.
+            if self.core.places().is_unheard() {
+                cx.waker().wake_by_ref();
             }
-        }
-    }
-
-    fn begin(&self, state: &mut State, budget: &Budget, shared: &Shared) -> Option<Box<Run>> {
-        let (rules, began) = (budget.rules(), Instant::now());
-        let (needs, sparing) = (mem::take(&mut state.wanted), state.sparing.take());
-        let mut account = budget.lock();
-        let figures = account.figures(sparing == Some(Sparing::All) && needs == 0)?;
-        let gives_back = match sparing {
-            Some(Sparing::All) => true,
-            Some(Sparing::Idle) => !figures.is_busy,
-            None => false,
+            return Poll::Pending;
         };
-        let figures = if gives_back && needs == 0 { account.figures(true)? } else { figures };
-        drop(account);
-        state.number += 1;
-        // Never less than it has: if the answer is lost, it goes on with that.
-        let wants = if gives_back { needs } else { needs.saturating_add(shared.each).max(figures.idle) };
-        let exchange = Exchange {
-            budget: Arc::clone(&rules.name),
-            key: self.key.clone(),
-            unit: rules.unit,
-            window: rules.window.clone(),
-            limit: rules.limit,
-            set_limit: figures.set_limit,
-            holder: self.holder,
-            number: state.number,
-            spent: figures.spent,
-            reserved: figures.reserved,
-            needs,
-            wants,
-        };
-        let (store, most) = (Arc::clone(&shared.leases.store), shared.leases.timeout);
-        let exchanging = Box::pin(async move {
-            match timeout(most, store.exchange(exchange)).await {
-                Ok(result) => result,
-                Err(_) => Err(format!("the store has not answered for {most:?}").into()),
-            }
-        });
-        Some(Box::new(Run { exchanging, began, figures, needs }))
+        state.running = Running::No;
+        let event = self.end(&mut state, budget, shared, &run, result);
+        let wake = self.core.places().all();
+        drop(state);
+        // What the store held is dropped, and what happened is told, when nothing is locked.
+        drop(run);
+        event.tell(budget);
+        wake.into_iter().for_each(Waker::wake);
+        Poll::Ready(())
     }
+}
 
-    /// Takes in how an exchange has ended.
-    fn end(
-        &self,
-        state: &mut State,
-        budget: &Budget,
-        shared: &Shared,
-        run: &Run,
-        result: Result<Grant, BoxError>,
-    ) -> Told {
-        let (rules, at) = (budget.rules(), Instant::now());
-        state.ended = state.number;
-        match result {
-            Ok(grant) => {
-                // From when it was asked: the store began to count later.
-                let until = run.began.checked_add(grant.lasts.min(LONGEST)).unwrap_or(at);
-                budget.lock().take_lease(rules, &run.figures, &grant, until);
-                (state.answered, state.outage) = (Some(at), None);
-                let needed = run.figures.reserved.saturating_add(run.needs);
-                (state.end, state.quiet_until) = if grant.leased < needed {
-                    (End::Short { renews_in: grant.renews_in }, at.checked_add(shared.leases.ask_again))
-                } else {
-                    (End::Enough, None)
-                };
-                if shared.outage().since.take().is_some() { Told::Recovered } else { Told::Nothing }
-            }
-            Err(error) => {
-                let mut outage = shared.outage();
-                let is_first = outage.since.is_none();
-                if is_first {
-                    outage.number += 1;
-                }
-                let since = *outage.since.get_or_insert(at);
-                let of_account = *state.outage.get_or_insert((outage.number, since));
-                drop(outage);
-                state.end = End::Failed;
-                let again = at.checked_add(shared.leases.ask_again);
-                state.quiet_until = again;
-                let holds = at.checked_add(shared.leases.ask_again.max(HOLDS)).unwrap_or(at);
-                self.go_without(state, budget, shared, of_account, holds);
-                let text = error.to_string();
-                state.error = Some(error);
-                Told::Failed { is_first, text }
-            }
+impl State {
+    /// Why a call is not asked for.
+    fn refuses(&self, (budget, shared): (&Budget, &Shared), need: Need, rounds: u8) -> Option<Refusal> {
+        let at = Instant::now();
+        let is_fresh = |answered: Instant| at.saturating_duration_since(answered) < shared.ask_again();
+        let is_fresh = self.answered.is_some_and(is_fresh);
+        if need.why == Why::Soft && (rounds > 0 || is_fresh) {
+            return Some(Refusal { why: Why::Soft, ..Refusal::NOT_ENOUGH });
         }
-    }
-
-    /// What the policy allows while the store fails.
-    fn go_without(
-        &self,
-        state: &mut State,
-        budget: &Budget,
-        shared: &Shared,
-        (outage, since): (u64, Instant),
-        again: Instant,
-    ) {
-        let mut account = budget.lock();
-        match shared.leases.on_failure {
-            StoreFailure::Deny => {}
-            StoreFailure::Allow(grace) => {
-                let until = since.checked_add(grace).map_or(again, |end| end.min(again));
-                if until > Instant::now() {
-                    account.go_without(u64::MAX / 2, until);
-                }
-            }
-            StoreFailure::LocalCap(cap) => {
-                if state.alone.0 != outage {
-                    state.alone = (outage, account.committed().saturating_add(cap));
-                }
-                account.go_without(state.alone.1, again);
-            }
+        if rounds >= ROUNDS {
+            return Some(Refusal::NOT_ENOUGH);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        if self.quiet_until.is_some_and(|until| until > at) {
+            return Some(self.end.refusal(shared, true).unwrap_or(Refusal::NOT_ENOUGH));
+        }
+        // As of the last answer, it does not fit whatever is leased.
+        let is_beyond = || !budget.lock().may_fit(budget.rules(), need.amount, need.ask.is_final);
+        (is_fresh && is_beyond()).then_some(Refusal { of_many: true, ..Refusal::NOT_ENOUGH })
     }
 }
 
 impl End {
-    fn refusal(self, shared: &Shared) -> Option<Refusal> {
+    fn refusal(self, shared: &Shared, of_many: bool) -> Option<Refusal> {
         match self {
             Self::Enough => None,
-            Self::Short { renews_in } => Some(Refusal { why: Why::Hard, renews_in }),
-            Self::Failed => Some(Refusal { why: Why::NoStore, renews_in: Some(shared.leases.ask_again) }),
+            Self::Short { renews } => Some(Refusal { why: Why::Hard, renews, of_many }),
+            Self::Failed => {
+                let renews = Some(Renews::after(shared.ask_again()));
+                Some(Refusal { why: Why::NoStore, renews, of_many: false })
+            }
         }
     }
 }
 
-/// What an end is worth telling.
-enum Told {
-    Nothing,
-    Failed { is_first: bool, text: String },
-    Recovered,
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, place: u64) -> Option<Ended> {
+        let (ended, wake) = self.places().leave(place);
+        wake.into_iter().for_each(Waker::wake);
+        ended
+    }
+
+    /// The store has something to say.
+    fn speak(&self) {
+        let mut places = self.places();
+        let (wake, is_empty) = (places.call(), places.is_empty());
+        drop(places);
+        wake.into_iter().for_each(Waker::wake);
+        if is_empty {
+            // Nobody may ever come to hear that it took too long: it would hold its connection for ever.
+            let at = Instant::now();
+            let mut state = self.lock();
+            let over = match &state.running {
+                Running::Yes(run) if run.is_over(at) => mem::take(&mut state.running),
+                _ => Running::No,
+            };
+            drop(state);
+            drop(over);
+        }
+    }
 }
 
-impl Told {
-    fn tell(self, budget: &Budget) {
-        match self {
-            Self::Nothing => {}
-            Self::Failed { is_first, text } => events::store_failed(budget.rules(), is_first, &text),
-            Self::Recovered => events::store_recovered(budget.rules()),
+/// What a store wakes: it does not keep alive what it is asked for.
+struct Speaker(Weak<Core>);
+
+impl Wake for Speaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(core) = self.0.upgrade() {
+            core.speak();
         }
     }
 }
 
 /// A store that panics has failed; the panic goes on in whoever polled it.
-struct Polling<'a>(&'a Leasing);
+struct Polling<'a> {
+    core: &'a Core,
+    shared: &'a Shared,
+}
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        (state.running, state.ended, state.end) = (Running::No, state.number, End::Failed);
-        drop(state);
-        self.0.waiting.wake_all();
+        let mut state = self.core.lock();
+        (state.running, state.end) = (Running::No, End::Failed);
+        state.quiet_until = Instant::now().checked_add(self.shared.ask_again());
+        let refusal = state.end.refusal(self.shared, false);
+        let mut places = self.core.places();
+        places.end(true, |wants| match wants {
+            Wants::More { .. } => Ended::Tries(refusal),
+            Wants::ToTell => Ended::Told(Err("the store has panicked".into())),
+        });
+        let wake = places.all();
+        drop((places, state));
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 
-/// All that wait for an exchange: whoever is polled first drives it.
-#[derive(Default)]
-struct Waiting(Mutex<Vec<Waker>>);
+/// Somebody who tells the store what was spent; it gives its place up when it is dropped.
+pub(crate) struct Telling<'a> {
+    leasing: &'a Leasing,
+    place: Option<u64>,
+}
 
-impl Waiting {
-    fn add(&self, waker: &Waker) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.iter().any(|other| other.will_wake(waker)) {
-            waiting.push(waker.clone());
+impl Telling<'_> {
+    pub(crate) fn poll(
+        &mut self,
+        budget: &Budget,
+        shared: &Shared,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), BoxError>> {
+        let core = &self.leasing.core;
+        loop {
+            let state = core.lock();
+            let place = *self.place.get_or_insert_with(|| core.places().join(Wants::ToTell, cx.waker()));
+            let mut places = core.places();
+            if let Some(ended) = places.take(place) {
+                self.place = None;
+                return Poll::Ready(if let Ended::Told(result) = ended { result } else { Ok(()) });
+            }
+            places.keep(place, cx.waker());
+            drop(places);
+            if self.leasing.drive(state, budget, shared, cx).is_pending() {
+                return Poll::Pending;
+            }
         }
     }
-
-    fn wake_all(&self) {
-        let waiting = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.into_iter().for_each(Waker::wake);
-    }
 }
 
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        self.wake_all();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.wake_all();
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.leasing.core.leave(place);
+        }
     }
 }
 
@@ -481,3 +401,6 @@ impl fmt::Debug for Leasing {
         f.debug_struct("Leasing").field("holder", &self.holder).finish_non_exhaustive()
     }
 }
+
+/// What the policy allows holds so long at least: otherwise nobody could reserve from it.
+const HOLDS: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use crate::{
     account::{Ask, Denied, Why, queue::Turn},
     events,
     layer::{Admission, Wanted},
-    leasing::{Leasing, Ticket},
+    leasing::{Need, Refusal, Renews, Ticket},
     parts::Place,
 };
 
@@ -25,6 +25,9 @@ static TURNS: AtomicU64 = AtomicU64::new(1);
 
 /// Who waits for a place that another process has asks for it no more often than this.
 const OFTEN: Duration = Duration::from_millis(100);
+
+/// Nor does anybody ask a store more often than this.
+const AT_MOST: Duration = Duration::from_millis(1);
 
 /// A place in the line; dropped, it is given up.
 pub(crate) struct Line {
@@ -35,10 +38,19 @@ pub(crate) struct Line {
     may_wait: bool,
     /// Until there may be enough, or the wait ends.
     sleep: Pin<Box<Sleep>>,
-    sleeps: bool,
-    lease: Ticket,
+    leases: Vec<OfLease>,
+    /// A store has said that there is not enough now: it stands in line for that too.
+    stands_for_lease: bool,
     /// That it waits was told.
     told: bool,
+}
+
+/// What is asked of the leases of one budget.
+struct OfLease {
+    budget: Budget,
+    ticket: Ticket,
+    /// Not before that.
+    again: Option<Instant>,
 }
 
 impl Line {
@@ -57,18 +69,9 @@ impl Line {
             return wanted.denied(budget, denied, now);
         };
         events::waits(budget.rules());
-        let turn = Turn(TURNS.fetch_add(1, Ordering::Relaxed));
-        let ask = Ask { turn, ..ask };
-        Admission::Waits(Box::new(Self {
-            wanted: Some(wanted),
-            ask,
-            ends,
-            may_wait: true,
-            sleep: Box::pin(sleep_until(ends)),
-            sleeps: false,
-            lease: Ticket::default(),
-            told: true,
-        }))
+        let mut line = Self::new(wanted, ask, true, ends);
+        line.told = true;
+        Admission::Waits(Box::new(line))
     }
 
     /// Waits for a lease, and then for as long as that may be.
@@ -76,114 +79,175 @@ impl Line {
         let now = Instant::now();
         let own = now.checked_add(wait.unwrap_or(Duration::ZERO));
         let ends = own.into_iter().chain(Call::current_deadline()).min().unwrap_or(now);
-        let turn = if wait.is_some() { Turn(TURNS.fetch_add(1, Ordering::Relaxed)) } else { ask.turn };
-        Admission::Waits(Box::new(Self {
+        Admission::Waits(Box::new(Self::new(wanted, ask, wait.is_some(), ends)))
+    }
+
+    fn new(wanted: Wanted, ask: Ask, may_wait: bool, ends: Instant) -> Self {
+        let turn = if may_wait { Turn(TURNS.fetch_add(1, Ordering::Relaxed)) } else { ask.turn };
+        Self {
             wanted: Some(wanted),
             ask: Ask { turn, ..ask },
             ends,
-            may_wait: wait.is_some(),
+            may_wait,
             sleep: Box::pin(sleep_until(ends)),
-            sleeps: false,
-            lease: Ticket::default(),
+            leases: Vec::new(),
+            stands_for_lease: false,
             told: false,
-        }))
+        }
     }
 
     /// Ready when it was its turn, or when waiting any longer is in vain. Not polled again after that.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Admission> {
         loop {
-            self.sleeps = self.sleeps && self.sleep.as_mut().poll(cx).is_pending();
+            self.take();
             let Some(wanted) = &mut self.wanted else { return Poll::Pending };
-            let place = Place { waker: cx.waker(), most: wanted.options.max_waiting };
+            let (waker, most) = (cx.waker(), wanted.options.max_waiting);
+            let place = Place { waker, most, of_leases: self.stands_for_lease };
             let now = wanted.clocks.now();
             let place = Some(place).filter(|_| self.may_wait);
-            let refused = wanted.parts.reserve_or_wait(self.ask, now, place);
-            let refused = match refused {
-                Err((_, denied)) if self.sleeps && denied.is_for_lease() => return Poll::Pending,
-                Err((budget, denied)) if denied.is_for_lease() && budget.leasing().is_some() => {
-                    match ready!(self.poll_lease(&budget, denied, cx)) {
-                        Some(denied) => Err((budget, denied)),
-                        None => continue,
-                    }
-                }
-                refused => refused,
-            };
-            let Err((budget, denied)) = refused else {
-                return match self.leave() {
+            let Err((budget, denied)) = wanted.parts.reserve_or_wait(self.ask, now, place) else {
+                return match self.leave(true) {
                     Some(wanted) => Poll::Ready(wanted.begin(Call::options(), now)),
                     None => Poll::Pending,
                 };
+            };
+            let denied = if denied.is_for_lease() && budget.leasing().is_some() {
+                match ready!(self.poll_lease(&budget, denied, cx)) {
+                    Some(denied) => denied,
+                    None => continue,
+                }
+            } else {
+                denied
             };
             let at = Instant::now();
             let again = denied.renews_in.and_then(|renews_in| at.checked_add(renews_in));
             let in_vain = !denied.waits || at >= self.ends || again.is_some_and(|again| again > self.ends);
             if in_vain {
-                return match self.leave() {
+                return match self.leave(false) {
                     Some(wanted) => Poll::Ready(wanted.denied(&budget, &denied, now)),
                     None => Poll::Pending,
                 };
             }
-            self.sleep.as_mut().reset(again.unwrap_or(self.ends));
-            if self.sleep.as_mut().poll(cx).is_pending() {
+            if self.poll_sleep(again.unwrap_or(self.ends), cx).is_pending() {
                 return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_sleep(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if self.sleep.deadline() != until {
+            self.sleep.as_mut().reset(until);
+        }
+        self.sleep.as_mut().poll(cx)
+    }
+
+    /// Takes what was reserved for it while it waited.
+    fn take(&mut self) {
+        let Some(wanted) = &mut self.wanted else { return };
+        for OfLease { budget, ticket, .. } in &mut self.leases {
+            let Some((share, crossed)) = budget.leasing().and_then(|(leasing, _)| leasing.take(ticket))
+            else {
+                continue;
+            };
+            if let Some(mut share) = wanted.parts.take(budget, share, crossed) {
+                budget.change(|account, _, _| account.release(&mut share, u64::MAX));
             }
         }
     }
 
     /// Asks for a larger lease; ready with `None` when it is time to try again, and with the reason when it is not enough.
     fn poll_lease(&mut self, budget: &Budget, denied: Denied, cx: &mut Context<'_>) -> Poll<Option<Denied>> {
+        if self.stands_for_lease && denied.why == Why::Hard && !denied.waits {
+            // Too many stand in line.
+            return Poll::Ready(Some(denied));
+        }
         let (Some((leasing, shared)), Some(wanted)) = (budget.leasing(), &self.wanted) else {
             return Poll::Ready(Some(denied));
         };
-        let needs = (denied.why, wanted.parts.needed(budget));
-        let Some(refusal) = ready!(leasing.poll((budget, shared), needs, &mut self.lease, cx)) else {
+        let amount = wanted.parts.needed(budget);
+        let at = self.of_lease(budget);
+        if let Some(again) = self.leases[at].again {
+            ready!(self.poll_sleep(again, cx));
+        }
+        let OfLease { ticket, again, .. } = &mut self.leases[at];
+        *again = None;
+        let need = Need { why: denied.why, amount, ask: self.ask };
+        let Some(refusal) = ready!(leasing.poll((budget, shared), need, ticket, cx)) else {
             return Poll::Ready(None);
         };
+        if let Some(again) = self.asks_again(budget, &denied, &refusal, amount, shared.ask_again()) {
+            (self.leases[at].ticket, self.leases[at].again) = (Ticket::default(), Some(again));
+            self.stands_for_lease = true;
+            if !std::mem::replace(&mut self.told, true) {
+                events::waits(budget.rules());
+            }
+            return Poll::Ready(None);
+        }
         let fails = refusal.why == Why::NoStore;
-        let denied = Denied {
+        Poll::Ready(Some(Denied {
             why: if fails { refusal.why } else { denied.why },
-            renews_in: refusal.renews_in,
-            waits: denied.waits && !fails,
+            renews_in: refusal.renews.map(Renews::left),
+            // A place may come free here.
+            waits: denied.waits && !fails && budget.unit() == Unit::Concurrent,
             ..denied
-        };
-        Poll::Ready((!self.ask_later(budget, &denied, shared.ask_again())).then_some(denied))
+        }))
     }
 
-    /// Whether it is worth asking the store again within the time that there is.
-    fn ask_later(&mut self, budget: &Budget, denied: &Denied, ask_again: Duration) -> bool {
-        if !self.may_wait || denied.why != Why::Hard {
-            return false;
-        }
-        // Nothing tells when another process gives a place back.
-        let of_places = || (budget.unit() == Unit::Concurrent && denied.limit > 0).then_some(OFTEN);
-        let after = denied.renews_in.or_else(of_places);
-        let Some(again) = after.and_then(|after| Instant::now().checked_add(after.max(ask_again))) else {
-            return false;
-        };
-        if again > self.ends {
-            return false;
-        }
-        if !std::mem::replace(&mut self.told, true) {
-            events::waits(budget.rules());
-        }
-        self.sleep.as_mut().reset(again);
-        (self.sleeps, self.lease) = (true, Ticket::default());
-        true
+    fn of_lease(&mut self, budget: &Budget) -> usize {
+        self.leases.iter().position(|of_lease| of_lease.budget.is(budget)).unwrap_or_else(|| {
+            let ticket = Ticket::default();
+            self.leases.push(OfLease { budget: budget.clone(), ticket, again: None });
+            self.leases.len() - 1
+        })
     }
 
-    /// Gives the places up; whoever is next may have its turn.
-    fn leave(&mut self) -> Option<Wanted> {
+    /// When it is worth asking the store again, if that is within the time that there is.
+    fn asks_again(
+        &self,
+        budget: &Budget,
+        denied: &Denied,
+        refusal: &Refusal,
+        amount: u64,
+        ask_again: Duration,
+    ) -> Option<Instant> {
+        if !self.may_wait || denied.why != Why::Hard || refusal.why != Why::Hard {
+            return None;
+        }
+        let renews = refusal.renews.map(Renews::left);
+        let fits = || budget.lock().may_ever_fit(budget.rules(), amount, self.ask.is_final);
+        let after = if budget.unit() == Unit::Concurrent {
+            // Nothing tells when another process gives a place back.
+            (denied.limit > 0).then_some(OFTEN)?
+        } else if budget.rules().window.is_lifetime() {
+            renews?
+        } else {
+            // Nobody knows when calls in flight end, nor what there is for this one where others were asked for too.
+            renews.filter(|_| !refusal.of_many).or_else(|| fits().then_some(OFTEN))?
+        };
+        let at = Instant::now();
+        at.checked_add(after.max(ask_again).max(AT_MOST)).filter(|again| *again <= self.ends)
+    }
+
+    /// Gives the places up; whoever is next may have its turn. What was reserved is given back, unless it was `admitted`.
+    fn leave(&mut self, admitted: bool) -> Option<Wanted> {
         let mut wanted = self.wanted.take()?;
-        wanted.parts.leave(self.ask.turn, wanted.clocks.now());
-        // Another has to ask on.
-        wanted.parts.leasing().for_each(Leasing::leave);
+        for OfLease { budget, ticket, .. } in &mut self.leases {
+            if let Some((leasing, _)) = budget.leasing() {
+                leasing.leave(budget, ticket);
+            }
+        }
+        let now = wanted.clocks.now();
+        wanted.parts.leave(self.ask.turn, now);
+        if !admitted && wanted.parts.has_reserved() {
+            wanted.parts.release_all(now);
+        }
         Some(wanted)
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        drop(self.leave());
+        drop(self.leave(false));
     }
 }
 

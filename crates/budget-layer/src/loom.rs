@@ -193,7 +193,7 @@ fn wait_for_it(parts: &mut Parts, turn: u64) {
     let woken = Arc::new(Woken(Notify::new()));
     let waker = Waker::from(Arc::clone(&woken));
     let ask = Ask { turn: Turn(turn), ..ASK };
-    let place = Place { waker: &waker, most: 2 };
+    let place = Place { waker: &waker, most: 2, of_leases: false };
     while let Err((_, denied)) = parts.reserve_or_wait(ask, Now::default(), Some(place)) {
         assert!(denied.waits, "{denied:?}");
         // A model in which nobody wakes it ends here, and loom says so.
@@ -258,7 +258,7 @@ fn loom_whoever_gives_up_its_place_as_what_it_needs_comes_free_leaves_it_to_the_
         let (budget, mut held) = taken();
         let mut first = parts([&budget], 1);
         let ask = Ask { turn: Turn(1), ..ASK };
-        let place = Place { waker: Waker::noop(), most: 2 };
+        let place = Place { waker: Waker::noop(), most: 2, of_leases: false };
         assert!(
             first.reserve_or_wait(ask, Now::default(), Some(place)).is_err_and(|(_, denied)| denied.waits)
         );
@@ -280,7 +280,7 @@ fn loom_nobody_who_comes_later_passes_the_one_who_waits() {
         let (budget, mut held) = taken();
         let mut first = parts([&budget], 1);
         let ask = Ask { turn: Turn(1), ..ASK };
-        let place = Place { waker: Waker::noop(), most: 2 };
+        let place = Place { waker: Waker::noop(), most: 2, of_leases: false };
         assert!(first.reserve_or_wait(ask, Now::default(), Some(place)).is_err());
         let later = {
             let budget = budget.clone();

@@ -6,7 +6,6 @@ use crate::{
     Budget, Ledger, Outcome, Unit,
     account::{Account, Ask, Crossed, Denied, Rules, Share, queue::Turn},
     cell::{Accounts, Cell, MutexGuard},
-    leasing::Leasing,
     window::Now,
 };
 
@@ -34,6 +33,16 @@ impl Part {
     #[inline]
     const fn amount(&self, is_first: bool) -> u64 {
         if is_first || self.unit.adds_up() { self.each } else { 0 }
+    }
+
+    fn is_of(&self, cells: &Cells, budget: &Budget) -> bool {
+        usize::from(self.at) == budget.at
+            && cells[usize::from(self.cell)].as_ref().is_some_and(|cell| Arc::ptr_eq(cell, &budget.cell))
+    }
+
+    /// Whether it was reserved while the call waits, which asks for the rest now.
+    const fn is_taken(&self, is_first: bool) -> bool {
+        is_first && self.share.all() > 0
     }
 }
 
@@ -125,21 +134,22 @@ impl Parts {
         &self.parts[..self.len.min(MAX_PARTS)]
     }
 
-    /// How those lease that lease from a store.
-    pub(crate) fn leasing(&self) -> impl Iterator<Item = &Leasing> {
-        self.all().iter().filter_map(|part| {
-            let cell = self.cells[usize::from(part.cell)].as_ref()?;
-            cell.leasing(part.at.into()).filter(|_| cell.rules(part.at.into()).shared.is_some())
-        })
-    }
-
     /// What one attempt may cost in a budget.
     pub(crate) fn needed(&self, of: &Budget) -> u64 {
-        let is_of = |part: &&Part| {
-            usize::from(part.at) == of.at
-                && self.cells[usize::from(part.cell)].as_ref().is_some_and(|cell| Arc::ptr_eq(cell, &of.cell))
-        };
-        self.all().iter().find(is_of).map_or(0, |part| part.each)
+        self.all().iter().find(|part| part.is_of(&self.cells, of)).map_or(0, |part| part.each)
+    }
+
+    /// Takes what was reserved in a budget for the call while it waits: then it needs no more there. What it cannot take it gives back.
+    pub(crate) fn take(&mut self, of: &Budget, share: Share, crossed: Crossed) -> Option<Share> {
+        let Self { cells, parts, len, .. } = self;
+        let mut parts = parts.iter_mut().take(*len);
+        match parts.find(|part| part.is_of(cells, of) && part.share.all() == 0) {
+            Some(part) => {
+                (part.share, part.crossed) = (share, crossed);
+                None
+            }
+            None => Some(share),
+        }
     }
 
     /// Whether anything was crossed that has not been told.
@@ -283,6 +293,8 @@ pub(crate) struct Place<'a> {
     pub(crate) waker: &'a Waker,
     /// So many may wait for one budget.
     pub(crate) most: usize,
+    /// Also where the store has said that there is not enough: until it has been asked, nobody stands in line for a lease.
+    pub(crate) of_leases: bool,
 }
 
 /// Locks every cell, by their addresses, whatever order the layer has them in: two that wait for each other would wait for ever.
@@ -308,20 +320,22 @@ fn reserve_in(
     now: Now,
     wait: Option<Place<'_>>,
 ) -> Result<(), (Budget, Denied)> {
-    for part in &mut *parts {
+    for part in parts.iter_mut().filter(|part| !part.is_taken(ask.is_first)) {
         let which = usize::from(part.cell);
         if let (Some(cell), Some(accounts)) = (&cells[which], &mut locked[which]) {
             let (rules, account) = (cell.rules(part.at.into()), accounts.at_mut(part.at.into()));
             account.advance(rules, now);
-            if let Err(denied) = account.check(rules, &part.share, part.amount(ask.is_first), ask, now) {
-                let passes = denied.passes(rules);
-                let waits =
-                    wait.is_some_and(|place| passes && account.queue.wait(ask.turn, place.waker, place.most));
+            let amount = part.amount(ask.is_first);
+            if let Err(denied) = account.check(rules, &part.share, amount, ask, now) {
+                let waits = wait.is_some_and(|place| {
+                    denied.stands_in_line(rules, place.of_leases)
+                        && account.queue.wait(ask.turn, place.waker, amount, place.most)
+                });
                 return Err((Budget::new(Arc::clone(cell), part.at.into()), Denied { waits, ..denied }));
             }
         }
     }
-    for part in parts {
+    for part in parts.iter_mut().filter(|part| !part.is_taken(ask.is_first)) {
         let which = usize::from(part.cell);
         if let (Some(cell), Some(accounts)) = (&cells[which], &mut locked[which]) {
             let rules = cell.rules(part.at.into());

@@ -138,6 +138,18 @@ impl Account {
             && lease.set_limit.is_none()
     }
 
+    /// Whether so much more lies within the limit, of all together, as far as is known.
+    pub(crate) fn may_fit(&self, rules: &Rules, amount: u64, is_final: bool) -> bool {
+        let most = if is_final { self.own_limit() } else { self.own_hard(rules) };
+        self.ring.committed().checked_add(amount).is_some_and(|next| next <= most)
+    }
+
+    /// Whether so much fits where nothing else is spent.
+    pub(crate) fn may_ever_fit(&self, rules: &Rules, amount: u64, is_final: bool) -> bool {
+        let limit = self.limit_of_all();
+        amount <= if is_final { limit } else { rules.hard(limit) }
+    }
+
     /// The limit, of all together where it leases.
     pub(crate) fn limit_of_all(&self) -> u64 {
         self.lease.as_ref().map_or(self.limit, |lease| lease.limit())

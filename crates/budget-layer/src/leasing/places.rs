@@ -1,0 +1,138 @@
+//! Those that wait for an exchange with a store, in the order in which they came. Pure, but for the wakers.
+
+use std::{collections::BTreeMap, mem, task::Waker};
+
+use failsoft_core::BoxError;
+
+use super::Refusal;
+use crate::account::{Ask, Crossed, Share};
+
+/// So many are woken when the store has something to say: one of them is enough to hear it, but whoever is woken may be busy with other
+/// things for as long as it likes.
+const HEARERS: usize = 16;
+
+/// Whoever comes or goes takes the logarithm of their number.
+#[derive(Default)]
+pub(super) struct Places {
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    /// The store has something to say, and nobody has listened since.
+    is_unheard: bool,
+}
+
+struct Waiting {
+    waker: Waker,
+    wants: Wants,
+    /// The exchange that tells of it is running, or has ended.
+    is_told: bool,
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Wants {
+    /// A call needs so much.
+    More { needs: u64, ask: Ask },
+    /// The store is to be told what was spent.
+    ToTell,
+}
+
+/// What an exchange has brought for one that waited for it.
+pub(super) enum Ended {
+    /// It is reserved.
+    Given(Share, Crossed),
+    /// It may try; what to say if that is in vain.
+    Tries(Option<Refusal>),
+    Told(Result<(), BoxError>),
+}
+
+/// What those want together of whom the store is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) needs: u64,
+    pub(super) largest: u64,
+}
+
+impl Places {
+    pub(super) fn join(&mut self, wants: Wants, waker: &Waker) -> u64 {
+        let place = self.next;
+        self.next += 1;
+        self.waiting.insert(place, Waiting { waker: waker.clone(), wants, is_told: false, ended: None });
+        place
+    }
+
+    /// It is woken by this waker from now on.
+    pub(super) fn keep(&mut self, place: u64, waker: &Waker) {
+        if let Some(waiting) = self.waiting.get_mut(&place) {
+            waiting.waker.clone_from(waker);
+        }
+    }
+
+    /// How it ended, if it has; then the place is given up.
+    pub(super) fn take(&mut self, place: u64) -> Option<Ended> {
+        let ended = self.waiting.get_mut(&place)?.ended.take()?;
+        self.waiting.remove(&place);
+        Some(ended)
+    }
+
+    /// Gives a place up: what was reserved for it, and whom to wake, because it was to hear the store.
+    pub(super) fn leave(&mut self, place: u64) -> (Option<Ended>, Vec<Waker>) {
+        let ended = self.waiting.remove(&place).and_then(|waiting| waiting.ended);
+        let wakes = if self.is_unheard { self.hearers() } else { Vec::new() };
+        (ended, wakes)
+    }
+
+    /// Nobody waits for what comes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// An exchange begins that tells of all that have come until now.
+    pub(super) fn tell(&mut self) -> Told {
+        let mut told = Told::default();
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_told) {
+            waiting.is_told = true;
+            if let Wants::More { needs, .. } = waiting.wants {
+                told.needs = told.needs.saturating_add(needs);
+                told.largest = told.largest.max(needs);
+            }
+        }
+        told
+    }
+
+    /// The exchange has ended; says to each of whom it told, in their order, what it has brought. And to all calls, where another would
+    /// bring no more just now.
+    pub(super) fn end(&mut self, of_all: bool, mut end: impl FnMut(Wants) -> Ended) {
+        let ends =
+            |waiting: &Waiting| waiting.is_told || (of_all && matches!(waiting.wants, Wants::More { .. }));
+        for waiting in self.waiting.values_mut() {
+            if waiting.ended.is_none() && ends(waiting) {
+                waiting.ended = Some(end(waiting.wants));
+            }
+        }
+    }
+
+    /// Whom to wake after that: all, because it may have brought enough for those too that have come since; and one of them asks on.
+    pub(super) fn all(&mut self) -> Vec<Waker> {
+        self.waiting.values().map(|waiting| waiting.waker.clone()).collect()
+    }
+
+    /// Somebody listens to the store.
+    pub(super) const fn heard(&mut self) {
+        self.is_unheard = false;
+    }
+
+    /// Whether it has something to say that nobody has heard.
+    pub(super) const fn is_unheard(&self) -> bool {
+        self.is_unheard
+    }
+
+    /// The store has something to say: whom to wake. Where those that were woken before have not come, all.
+    pub(super) fn call(&mut self) -> Vec<Waker> {
+        if mem::replace(&mut self.is_unheard, true) { self.all() } else { self.hearers() }
+    }
+
+    fn hearers(&mut self) -> Vec<Waker> {
+        let waiting = self.waiting.values().filter(|waiting| waiting.ended.is_none());
+        waiting.take(HEARERS).map(|waiting| waiting.waker.clone()).collect()
+    }
+}
