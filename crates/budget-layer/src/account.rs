@@ -363,6 +363,9 @@ impl Account {
         if let Some(server) = &mut self.server {
             share.mark = server.take(amount);
         }
+        if let Some(lease) = &mut self.lease {
+            lease.saw(amount);
+        }
         share.tick = self.ring.reserve(share.reserved);
         self.crossed(rules)
     }

@@ -66,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) max_waiting: usize,
     /// Some budget is tightened by what servers say.
     pub(crate) heeds_quota: bool,
+    /// Some budget is leased from a store.
+    pub(crate) leases: bool,
 }
 
 /// So many wait for one budget, unless it is told otherwise.
@@ -87,6 +89,7 @@ impl BudgetBuilder {
                 wait: None,
                 max_waiting: MAX_WAITING,
                 heeds_quota: false,
+                leases: false,
             },
             book: None,
             keyed: OneForAll,

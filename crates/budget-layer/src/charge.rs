@@ -6,6 +6,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
+    task::Context,
 };
 
 #[cfg(feature = "http")]
@@ -17,6 +18,7 @@ use crate::{
     Budget, Estimate, Outcome, Unit,
     account::{Ask, Crossed, MAX_CALL, queue::Turn},
     book::{Booking, Guess, Total},
+    builder::Options,
     cost::{Ended, cost, teach},
     estimate::millis,
     events,
@@ -37,6 +39,8 @@ pub struct Charge {
     /// Some of its budgets are tightened by what the server says.
     #[cfg_attr(not(feature = "http"), allow(dead_code))]
     heeds_quota: bool,
+    /// Some of its budgets are leased from a store.
+    leases: bool,
 }
 
 impl Charge {
@@ -47,12 +51,20 @@ impl Charge {
         reserve: impl FnOnce(&mut Bill) -> Result<(), E>,
     ) -> Result<Self, E> {
         let reserved = options.try_reserving(reserve)?;
-        Ok(Self { reserved: Some(reserved), working: false, heeds_quota: false })
+        Ok(Self { reserved: Some(reserved), working: false, heeds_quota: false, leases: false })
     }
 
-    pub(crate) const fn heeding_quota(mut self, heeds_quota: bool) -> Self {
-        self.heeds_quota = heeds_quota;
+    pub(crate) const fn with(mut self, options: &Options) -> Self {
+        (self.heeds_quota, self.leases) = (options.heeds_quota, options.leases);
         self
+    }
+
+    /// While the inner future is at work: a further attempt cannot wait for a lease, so what it may need is asked for ahead.
+    #[inline]
+    pub(crate) fn ask_ahead(&self, cx: &Context<'_>) {
+        if let Some(reserved) = self.reserved.as_ref().filter(|_| self.leases) {
+            reserved.ask_ahead(cx);
+        }
     }
 
     #[cfg(feature = "http")]
@@ -258,6 +270,16 @@ impl Bill {
             booking.late(outcome, Guess { tokens: more.tokens, money }, usage);
         }
         tell(state);
+    }
+
+    #[cold]
+    fn ask_ahead(&self, cx: &Context<'_>) {
+        let leased = self.lock().parts.leased();
+        for budget in leased {
+            if let Some((leasing, shared)) = budget.leasing() {
+                leasing.ask_ahead(&budget, shared, cx);
+            }
+        }
     }
 
     fn ended(&self) -> Option<Ended> {

@@ -104,7 +104,13 @@ where
             match this.state.as_mut().project() {
                 StateProjected::Called { future } => {
                     break match this.charge {
-                        Some(charge) => ready!(charge.working(|| future.poll(cx))).map_err(Into::into),
+                        Some(charge) => {
+                            let polled = charge.working(|| future.poll(cx));
+                            if polled.is_pending() {
+                                charge.ask_ahead(cx);
+                            }
+                            ready!(polled).map_err(Into::into)
+                        }
                         // Polled again after the end: what then happens is the inner future's to say.
                         None => ready!(future.poll(cx)).map_err(Into::into),
                     };

@@ -55,7 +55,8 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         classify: C,
     ) -> Self {
         let heeds_quota = ledgers.iter().any(|ledger| ledger.rules().heeds_quota);
-        let options = Options { heeds_quota, ..options };
+        let leases = ledgers.iter().any(|ledger| ledger.rules().shared.is_some());
+        let options = Options { heeds_quota, leases, ..options };
         let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
         let together = Budget::are_together(ledgers.iter().map(Ledger::unkeyed));
         Self {
@@ -142,7 +143,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                 if has_crossed {
                     charge.tell();
                 }
-                Admission::Begun(charge.heeding_quota(self.options.heeds_quota))
+                Admission::Begun(charge.with(&self.options))
             }
             Err(refused) => self.refused(ask, refused, now),
         }
@@ -265,24 +266,17 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Begins the call for which everything is reserved.
     pub(crate) fn begin(self, options: CallOptions, now: Now) -> Admission {
-        let Self {
-            estimate,
-            parts,
-            booking,
-            is_final,
-            options: Options { cut_in_full, heeds_quota, .. },
-            clocks,
-        } = self;
+        let Self { estimate, parts, booking, is_final, options: of_layer, clocks } = self;
         let begun = Charge::begin(options, |bill| {
             bill.book(booking);
-            let places = bill.set(is_final, cut_in_full, clocks, now);
+            let places = bill.set(is_final, of_layer.cut_in_full, clocks, now);
             (*places.0, *places.1) = (estimate, parts);
             Ok::<_, Infallible>(())
         });
         match begun {
             Ok(charge) => {
                 charge.tell();
-                Admission::Begun(charge.heeding_quota(heeds_quota))
+                Admission::Begun(charge.with(&of_layer))
             }
             Err(never) => match never {},
         }

@@ -57,6 +57,10 @@ struct State {
     answered: Option<Instant>,
     /// Until then those for whom there is not enough are answered with how the last one ended.
     quiet_until: Option<Instant>,
+    /// What further attempts may need is asked for ahead: not before the first call, nor once all was given back.
+    asks_ahead: bool,
+    /// Not before that.
+    ahead_after: Option<Instant>,
     /// The outage that this account is in, and since when there is that: until the store has answered this account. An answer to another
     /// does not end it, and so gives this one no second grace.
     outage: Option<(u64, Instant)>,
@@ -185,6 +189,21 @@ impl Leasing {
         }
     }
 
+    /// For a call in flight: where less is left than further attempts may need, more is asked for. It does not wait for that.
+    pub(crate) fn ask_ahead(&self, budget: &Budget, shared: &Shared, cx: &Context<'_>) {
+        let state = self.core.lock();
+        let asks = match state.running {
+            Running::Polled => false,
+            // Those who wait for it drive it.
+            Running::Yes(_) => self.core.places().is_empty(),
+            Running::No => state.asks_ahead_at(Instant::now()) && budget.lock().is_low(budget.rules()),
+        };
+        if asks {
+            self.core.places().hear(cx.waker());
+            let _ = self.drive(state, budget, shared, cx);
+        }
+    }
+
     /// Tells the store what was spent.
     pub(crate) fn telling(&self, sparing: Sparing) -> Telling<'_> {
         let mut state = self.core.lock();
@@ -251,6 +270,11 @@ impl Leasing {
 }
 
 impl State {
+    fn asks_ahead_at(&self, at: Instant) -> bool {
+        let is_over = |until: Option<Instant>| until.is_none_or(|until| until <= at);
+        self.asks_ahead && is_over(self.quiet_until) && is_over(self.ahead_after)
+    }
+
     /// Why a call is not asked for.
     fn refuses(&self, (budget, shared): (&Budget, &Shared), need: Need, rounds: u8) -> Option<Refusal> {
         let at = Instant::now();

@@ -134,6 +134,16 @@ impl Parts {
         &self.parts[..self.len.min(MAX_PARTS)]
     }
 
+    /// The budgets that lease from a store.
+    pub(crate) fn leased(&self) -> Vec<Budget> {
+        let budgets = self.all().iter().filter_map(|part| {
+            let cell = self.cells[usize::from(part.cell)].as_ref()?;
+            let leases = cell.rules(part.at.into()).shared.is_some();
+            leases.then(|| Budget::new(Arc::clone(cell), part.at.into()))
+        });
+        budgets.collect()
+    }
+
     /// What one attempt may cost in a budget.
     pub(crate) fn needed(&self, of: &Budget) -> u64 {
         self.all().iter().find(|part| part.is_of(&self.cells, of)).map_or(0, |part| part.each)

@@ -30,8 +30,14 @@
 //! | what is written back | with each exchange, all that was spent until then; with [`Ledger::write_back`](crate::Ledger::write_back), now and then, also where no call comes; with [`Ledger::give_back`](crate::Ledger::give_back), at the end, the leases too |
 //! | what is a failure | an error, or no answer within the [time](Leases::timeout): then [`StoreFailure`] decides |
 //!
-//! A further attempt that a retry or a hedge makes further in does not wait: it takes what is leased or is not made. Lines and
-//! limits are those of all processes together, as of the last exchange; what others hold counts there as used. What a
+//! A further attempt that a retry, a hedge or a fallback makes further in cannot wait: it takes what is leased or is not made. So as
+//! much is leased ahead as the largest attempt in flight has reserved, or a fifth of what all have, if that is more: a fifth of all calls is
+//! what a retry's own budget lets it make again by default. Whenever less is left, a call in flight asks for it while its inner service is
+//! at work. A further attempt is refused, although the store has more, where more than that fail at the same moment, where an attempt
+//! fails sooner than the store answers, and where the lease has expired meanwhile.
+//!
+//! Calls that wait for a lease are served in the order in which they came: what the store gives is reserved for them when it comes.
+//! Lines and limits are those of all processes together, as of the last exchange; what others hold counts there as used. What a
 //! [`Budget`](crate::Budget) has spent, its [`Spend`](crate::Spend) and its pauses are those of its own process.
 
 mod memory;

@@ -109,7 +109,7 @@ async fn of_two_thousand_that_wait_for_one_lease_each_is_polled_twice_however_of
     let one = process(store.leases(1), 1_000_000);
     let mut calls: Vec<_> = (0..CALLS).map(|_| one.start(request())).collect();
     all_wait(&mut calls);
-    assert_eq!(store.gives(u64::MAX, 1_000_000).needs, 10, "the first one's");
+    assert_eq!(store.gives(10, 1_000_000).needs, 10, "the first one's");
     // All others come into the next exchange.
     let (sent, first) = run(&one, &mut calls);
     assert_eq!(sent, [0]);
@@ -138,7 +138,7 @@ async fn who_hangs_up_while_the_store_has_nothing_to_say_wakes_nobody_and_is_not
         polls += run(&one, &mut calls).1;
     }
     assert_eq!(polls, 0);
-    assert_eq!(store.gives(u64::MAX, 100_000).needs, 10);
+    assert_eq!(store.gives(10, 100_000).needs, 10);
     run(&one, &mut calls);
     assert_eq!(store.gives(u64::MAX, 100_000).needs, 20, "of those that are left");
     run(&one, &mut calls);
@@ -151,10 +151,10 @@ async fn what_was_leased_for_those_who_wait_nobody_takes_who_comes_then() {
     let one = process(store.leases(1), 1_000);
     let mut calls: Vec<_> = (0..3).map(|_| one.start(request())).collect();
     all_wait(&mut calls);
-    store.gives(u64::MAX, 1_000);
+    store.gives(10, 1_000);
     assert_pending!(calls[0].poll());
     assert_pending!(calls[1].poll());
-    assert_eq!((one.model.waiting(), store.gives(u64::MAX, 1_000).needs), (1, 20));
+    assert_eq!((one.model.waiting(), store.gives(20, 1_000).needs), (1, 20));
     // Whoever is polled hears it for both.
     assert_pending!(calls[2].poll());
     let mut newcomer = one.start(request());
@@ -210,7 +210,7 @@ async fn who_was_woken_to_hear_the_store_and_hangs_up_or_is_busy_keeps_nobody_wa
     let one = process(store.leases(1), 10_000);
     let mut calls: Vec<_> = (0..61).map(|_| one.start(request())).collect();
     all_wait(&mut calls);
-    store.gives(u64::MAX, 10_000);
+    store.gives(10, 10_000);
     run(&one, &mut calls);
     assert_eq!((one.model.waiting(), store.asked()), (1, 1));
     let woken = |calls: &[Future]| calls.iter().filter(|call| call.is_woken()).count();
@@ -340,7 +340,7 @@ async fn a_call_that_another_budget_denies_gives_back_what_came_for_it() {
     let one = Process { layer, model: Model::new() };
     let mut calls = [(); 3].map(|()| one.start(request()));
     all_wait(&mut calls);
-    store.gives(u64::MAX, 1_000);
+    store.gives(10, 1_000);
     assert_pending!(calls[0].poll());
     assert_pending!(calls[1].poll());
     store.gives(u64::MAX, 1_000);
@@ -498,4 +498,120 @@ async fn a_call_of_a_whole_body_settles_what_was_reserved_while_it_waited() {
     asked.send(Ok(Answer::read(slot, [Step::Told(usage(1, 3))])));
     assert_ready!(call.poll()).unwrap().into_body().collect().await.unwrap();
     assert_eq!((one.budget().spent(), one.budget().reserved()), (4, 0));
+}
+
+/// Asks for one attempt more, as a retry further in does.
+fn takes_attempt(call: &failsoft_core::Call) -> bool {
+    call.enter(failsoft_core::Call::take_attempt).is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_further_attempts_may_need_is_asked_for_ahead_and_each_finds_it_there() {
+    let store = Flaky::new();
+    let one = process(store.leases().each(1), 1_000);
+    let mut call = one.start(request());
+    assert_pending!(call.poll());
+    let asked = one.model.next();
+    let scope = asked.call.clone().unwrap();
+    for attempt in 1..=5 {
+        assert!(takes_attempt(&scope), "{attempt}");
+        assert!(!takes_attempt(&scope), "it cannot wait, and the call was not polled since");
+        // While that attempt is at work.
+        assert_pending!(call.poll());
+    }
+    assert_eq!((one.budget().reserved(), store.asked()), (60, 6));
+    drop((call, scope, asked));
+    assert_eq!(one.budget().reserved(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_calls_that_fail_at_once_a_fifth_may_be_made_again() {
+    let store = Flaky::new();
+    let one = process(store.leases().each(1), 10_000);
+    let mut calls: Vec<_> = (0..100).map(|_| one.start(request())).collect();
+    all_wait(&mut calls);
+    // What is asked for ahead has come.
+    all_wait(&mut calls);
+    let asked: Vec<_> = (0..100).map(|_| one.model.next()).collect();
+    let again = || asked.iter().filter(|asked| takes_attempt(asked.call.as_ref().unwrap())).count();
+    let first = again();
+    assert!((20..=24).contains(&first), "{first}");
+    all_wait(&mut calls);
+    let second = again();
+    assert!(second >= 20, "{second}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_ahead_hears_the_store_though_nobody_else_waits_and_hangs_up_without_harm() {
+    let store = Steered::default();
+    let one = process(store.leases(1), 1_000);
+    let mut call = one.start(request());
+    assert_pending!(call.poll());
+    assert_eq!(store.gives(u64::MAX, 1_000).wants, 20, "and as much for an attempt more");
+    assert_pending!(call.poll());
+    let asked = one.model.next();
+    let scope = asked.call.clone().unwrap();
+    assert!(takes_attempt(&scope));
+    assert_pending!(call.poll());
+    let ahead = store.gives(u64::MAX, 1_000);
+    assert_eq!((ahead.reserved, ahead.needs, ahead.wants), (20, 0, 10));
+    assert!(call.is_woken());
+    assert!(!takes_attempt(&scope), "nobody has heard it");
+    assert_pending!(call.poll());
+    assert!(takes_attempt(&scope));
+    // The next is asked for when the call is over.
+    assert_pending!(call.poll());
+    drop((call, scope, asked));
+    store.gives(u64::MAX, 1_000);
+    let mut other = one.start(request());
+    assert_pending!(other.poll());
+    assert_eq!((one.model.waiting(), one.budget().reserved()), (1, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_for_ahead_that_is_not_there_or_was_given_back_nor_of_a_store_that_fails() {
+    // All that there is.
+    let store = Flaky::new();
+    let (one, other) = (process(store.leases().each(1), 60), process(store.leases().each(20), 60));
+    let mut theirs = other.start(request());
+    assert_pending!(theirs.poll());
+    let mut calls: Vec<_> = (0..3).map(|_| one.start(request())).collect();
+    all_wait(&mut calls);
+    let asked = store.asked();
+    for _ in 0..20 {
+        all_wait(&mut calls);
+    }
+    assert!(store.asked() <= asked + 1, "{} and {asked}", store.asked());
+    advance(SECOND).await;
+    all_wait(&mut calls);
+    all_wait(&mut calls);
+    assert!(store.asked() <= asked + 2, "{} and {asked}", store.asked());
+
+    // Given back, before a process ends.
+    let store = Flaky::new();
+    let one = process(store.leases().each(1), 1_000);
+    let mut call = one.start(request());
+    assert_pending!(call.poll());
+    one.layer.ledger().give_back().await.unwrap();
+    let asked = store.asked();
+    assert_pending!(call.poll());
+    assert_eq!(store.asked(), asked);
+
+    // A store that fails.
+    let mut next = one.start(request());
+    assert_pending!(next.poll());
+    let asked_model = [one.model.next(), one.model.next()];
+    let scopes = [0, 1].map(|at: usize| asked_model[at].call.clone().unwrap());
+    store.now(How::Fails);
+    assert!(takes_attempt(&scopes[0]));
+    let asked = store.asked();
+    for _ in 0..20 {
+        assert_pending!(next.poll());
+        assert_pending!(call.poll());
+    }
+    assert_eq!(store.asked(), asked + 1);
+    store.now(How::Answers);
+    advance(SECOND).await;
+    assert_pending!(next.poll());
+    assert!(takes_attempt(&scopes[1]));
 }

@@ -21,7 +21,12 @@ pub(crate) struct Lease {
     granted: u64,
     /// To be told: somebody has set it.
     set_limit: Option<u64>,
+    /// The largest that an attempt has reserved since the store answered last, and between that and the time before.
+    largest: [u64; 2],
 }
+
+/// So many of the calls in flight are made again, as far as a retry's own budget goes by default: a fifth.
+const AGAIN: u64 = 5;
 
 /// What a store is told of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +43,25 @@ pub(crate) struct Figures {
 
 impl Lease {
     pub(super) fn nothing(rules: &Rules) -> Self {
-        Self { limit: rules.limit, told: 0, committed: 0, leased: 0, granted: 0, set_limit: None }
+        Self {
+            limit: rules.limit,
+            told: 0,
+            committed: 0,
+            leased: 0,
+            granted: 0,
+            set_limit: None,
+            largest: [0; 2],
+        }
     }
 
     /// Where an amount that all may spend together lies in what this account spends.
     fn own(&self, of_all: u64) -> u64 {
         self.told.saturating_add(of_all.saturating_sub(self.committed))
+    }
+
+    /// An attempt has reserved so much.
+    pub(super) fn saw(&mut self, amount: u64) {
+        self.largest[0] = self.largest[0].max(amount);
     }
 
     pub(super) const fn limit(&self) -> u64 {
@@ -88,6 +106,7 @@ impl Account {
         (lease.limit, lease.told, lease.committed) = (grant.limit, figures.spent, grant.committed);
         lease.leased = figures.spent.saturating_add(grant.leased);
         lease.granted = lease.leased;
+        lease.largest = [0, lease.largest[0]];
         if lease.set_limit == figures.set_limit {
             lease.set_limit = None;
         }
@@ -96,6 +115,12 @@ impl Account {
         self.soft = lease.own(rules.line(0, lease.limit));
         self.ring.lease_until(until);
         self.look_at_lines_again(rules);
+    }
+
+    /// Where its lease ends, or what it has committed beyond.
+    pub(crate) fn leased_to(&self) -> u64 {
+        let granted = self.lease.as_ref().map_or(0, |lease| lease.granted);
+        granted.max(self.ring.committed())
     }
 
     /// The store fails: this account may go on to `most` until then, or to what is leased.
@@ -136,6 +161,20 @@ impl Account {
             && lease.told == committed
             && lease.leased <= committed
             && lease.set_limit.is_none()
+    }
+
+    /// What further attempts may need of the calls in flight, and of those that are about to be, one of which needs so much: they cannot
+    /// wait for a lease. One of the largest always may, and a fifth of all.
+    pub(crate) fn keeps(&self, rules: &Rules, needs: u64, largest: u64) -> u64 {
+        let Some(lease) = self.lease.as_ref().filter(|_| rules.unit.adds_up()) else { return 0 };
+        let in_flight = self.ring.reserved().saturating_add(needs);
+        largest.max(lease.largest[0]).max(lease.largest[1]).max(in_flight / AGAIN).min(in_flight)
+    }
+
+    /// Whether less is left of the lease than further attempts may need, and a larger one could be had.
+    pub(crate) fn is_low(&self, rules: &Rules) -> bool {
+        let left = self.hard.saturating_sub(self.ring.committed());
+        left < self.keeps(rules, 0, 0) && self.hard < self.own_hard(rules)
     }
 
     /// Whether so much more lies within the limit, of all together, as far as is known.

@@ -16,6 +16,8 @@ const HEARERS: usize = 16;
 pub(super) struct Places {
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
+    /// Calls in flight for which more is asked ahead: they wait for nothing, but can hear the store.
+    ahead: Vec<Waker>,
     /// The store has something to say, and nobody has listened since.
     is_unheard: bool,
 }
@@ -81,6 +83,13 @@ impl Places {
         (ended, wakes)
     }
 
+    /// A call in flight hears the store too; there are enough of them.
+    pub(super) fn hear(&mut self, waker: &Waker) {
+        if self.ahead.len() < HEARERS && !self.ahead.iter().any(|other| other.will_wake(waker)) {
+            self.ahead.push(waker.clone());
+        }
+    }
+
     /// Nobody waits for what comes.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -113,7 +122,8 @@ impl Places {
 
     /// Whom to wake after that: all, because it may have brought enough for those too that have come since; and one of them asks on.
     pub(super) fn all(&mut self) -> Vec<Waker> {
-        self.waiting.values().map(|waiting| waiting.waker.clone()).collect()
+        let ahead = mem::take(&mut self.ahead);
+        self.waiting.values().map(|waiting| waiting.waker.clone()).chain(ahead).collect()
     }
 
     /// Somebody listens to the store.
@@ -133,6 +143,7 @@ impl Places {
 
     fn hearers(&mut self) -> Vec<Waker> {
         let waiting = self.waiting.values().filter(|waiting| waiting.ended.is_none());
-        waiting.take(HEARERS).map(|waiting| waiting.waker.clone()).collect()
+        let first = waiting.take(HEARERS).map(|waiting| waiting.waker.clone());
+        first.chain(mem::take(&mut self.ahead)).collect()
     }
 }

@@ -129,10 +129,12 @@ impl Leasing {
         };
         let figures = account.figures(gives_back && needs == 0)?;
         let in_line = account.queue.needs();
+        let keeps = account.keeps(rules, needs, wanted.largest);
         drop(account);
         state.number += 1;
+        state.asks_ahead = !gives_back && (state.asks_ahead || needs > 0);
         // Never less than it has: if the answer is lost, it goes on with that. And as much more as those took from it that came meanwhile.
-        let more = shared.each.max(figures.idle);
+        let more = shared.each.max(keeps).max(figures.idle);
         let wants = if gives_back { needs } else { needs.max(in_line).saturating_add(more) };
         let exchange = Exchange {
             budget: Arc::clone(&rules.name),
@@ -183,6 +185,9 @@ impl Leasing {
             }
         };
         self.serve(state.end, budget, shared, run, &mut error);
+        // Where that was all that there is, it is asked for ahead again as seldom as for calls that wait.
+        let is_low = budget.lock().is_low(budget.rules());
+        state.ahead_after = at.checked_add(shared.leases.ask_again.max(HOLDS)).filter(|_| is_low);
         event
     }
 
@@ -198,7 +203,11 @@ impl Leasing {
         let at = Instant::now();
         // From when it was asked: the store began to count later.
         let until = run.began.checked_add(grant.lasts.min(LONGEST)).unwrap_or(at);
-        budget.lock().take_lease(budget.rules(), &run.figures, grant, until);
+        budget.look(|account, rules, now| {
+            account.take_lease(rules, &run.figures, grant, until);
+            // It may be over when it comes.
+            account.advance(rules, now);
+        });
         (state.answered, state.outage) = (Some(at), None);
         let needed = run.figures.reserved.saturating_add(run.wanted.needs);
         (state.end, state.quiet_until) = if grant.leased < needed {
@@ -292,7 +301,7 @@ fn go_without(
         }
         StoreFailure::LocalCap(cap) => {
             if state.alone.0 != outage {
-                state.alone = (outage, account.committed().saturating_add(cap));
+                state.alone = (outage, account.leased_to().saturating_add(cap));
             }
             account.go_without(state.alone.1, again);
         }
