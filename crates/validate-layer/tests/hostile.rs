@@ -59,6 +59,38 @@ fn runs_of_whitespace_that_are_never_long_enough() {
     assert!(code(&judge(|b| b, text)).is_some());
 }
 
+/// Blocks of 4 KiB that are this many copies of one piece each, no two of them alike.
+fn blocks_that_are_loops(copies: usize) -> String {
+    let mut state = 1_u64;
+    let mut letters = |count: usize| -> String {
+        (0..count)
+            .map(|at| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let letter = char::from(b'a' + u8::try_from((state >> 33) % 26).unwrap());
+                if at % 8 == 7 { '\n' } else { letter }
+            })
+            .collect()
+    };
+    let mut text = "```\n".to_owned();
+    text += &letters(4096 - text.len());
+    while text.len() < SIZE {
+        let unit = letters(4096 / copies);
+        let block = unit.repeat(copies);
+        text += &block;
+        text += &unit[..4096 - block.len()];
+    }
+    text + "And so it ends, with something that is not like what was before it."
+}
+
+#[test]
+fn blocks_that_are_almost_loops() {
+    // Each asked anew how many code fences there are before it: the first never enough copies, the second inside of a fence.
+    for copies in [4, 9] {
+        let found = judge(|b| b, blocks_that_are_loops(copies));
+        assert!(found.0.is_success(), "{copies} {}", found.1);
+    }
+}
+
 #[test]
 fn nested_deeper_than_any_stack() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {

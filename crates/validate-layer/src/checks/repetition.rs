@@ -9,7 +9,7 @@ use failsoft_core::{Finding, Report, Severity, SoftKind};
 use self::{
     grams::distinct_share,
     period::tail_loop,
-    shape::{Unit, is_fenced, is_prose},
+    shape::{Fences, Unit, is_fenced, is_prose},
 };
 use crate::{Answer, Check};
 
@@ -144,7 +144,7 @@ fn at_the_end(text: &str) -> Option<Finding> {
     let end = without_closers(text);
     let start = floor(end, end.len().saturating_sub(TAIL));
     let (period, length) = tail_loop(&end.as_bytes()[start..])?;
-    judge(end, period, length)
+    judge(end, period, length, || is_fenced(end))
 }
 
 /// Exact copies that fill a block in the middle.
@@ -153,20 +153,22 @@ fn in_a_block(text: &str) -> Option<Finding> {
     if bytes.len() < 2 * BLOCK {
         return None;
     }
+    let mut fences = Fences::default();
     bytes.chunks_exact(BLOCK).enumerate().find_map(|(i, block)| {
         let (period, length) = tail_loop(block)?;
-        let end = floor(text, (i + 1) * BLOCK);
+        let end = &text[..floor(text, (i + 1) * BLOCK)];
         (length >= BLOCK - period.min(BLOCK / 8)).then_some(())?;
-        judge(&text[..end], period, length.min(end)).filter(|_| Unit::of(&text[..end], period).has_words())
+        judge(end, period, length.min(end.len()), || fences.is_fenced(end))
+            .filter(|_| Unit::of(end, period).has_words())
     })
 }
 
 /// Whether copies at the end of a text are a loop.
-fn judge(text: &str, period: usize, length: usize) -> Option<Finding> {
+fn judge(text: &str, period: usize, length: usize, is_fenced: impl FnOnce() -> bool) -> Option<Finding> {
     let unit = Unit::of(text, period);
     let looped = &text[floor(text, text.len() - length)..];
     let copies = length / period;
-    unit.is_loop(copies, shape::width(looped), || is_fenced(text)).then(|| {
+    unit.is_loop(copies, shape::width(looped), is_fenced).then(|| {
         let (chars, at) = (unit.chars(), text.len() - length);
         let message = format!("{copies} copies of the same {chars} characters, from byte {at}");
         Finding::new(SoftKind::Repetition, LOOP, message)

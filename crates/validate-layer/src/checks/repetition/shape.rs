@@ -42,14 +42,18 @@ impl<'a> Unit<'a> {
     }
 
     /// Whether so many copies, of this [`width`] in all, are a loop.
-    pub(crate) fn is_loop(&self, copies: usize, width: usize, is_fenced: impl Fn() -> bool) -> bool {
+    pub(crate) fn is_loop(&self, copies: usize, width: usize, is_fenced: impl FnOnce() -> bool) -> bool {
+        let is_structured_loop = copies >= 20 && width >= 1500;
         match self.kind {
             Kind::Data => false,
             Kind::Digits | Kind::Divider => copies >= 5 && width >= 1000,
             Kind::Drawing => copies >= 20 && width >= 4000,
-            Kind::Lines if !is_fenced() => copies >= 8 && width >= 400 || copies >= 5 && width >= 2000,
-            Kind::Words if !is_fenced() => copies >= 5 && width >= 200,
-            Kind::Structured | Kind::Lines | Kind::Words => copies >= 20 && width >= 1500,
+            Kind::Structured => is_structured_loop,
+            Kind::Lines => {
+                let is_many = copies >= 8 && width >= 400 || copies >= 5 && width >= 2000;
+                is_structured_loop || is_many && !is_fenced()
+            }
+            Kind::Words => is_structured_loop || copies >= 5 && width >= 200 && !is_fenced(),
         }
     }
 }
@@ -190,12 +194,34 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// Whether a text ends inside a code fence, or with one.
 pub(crate) fn is_fenced(text: &str) -> bool {
-    let end = text.trim_end();
-    if end.ends_with("```") || end.ends_with("~~~") {
-        return true;
+    Fences::default().is_fenced(text)
+}
+
+/// The code fences in the beginnings of a text, each of which is longer than the one before: what was counted is not looked at
+/// again, or a text of many blocks would be read once for each.
+#[derive(Default)]
+pub(crate) struct Fences {
+    /// Those at the start of a line that has ended.
+    count: usize,
+    /// Where the first line begins whose end was not found, and how far it was looked for.
+    line: usize,
+    seen: usize,
+}
+
+impl Fences {
+    /// Whether this beginning ends inside a code fence, or with one.
+    pub(crate) fn is_fenced(&mut self, text: &str) -> bool {
+        let is_fence = |line: &str| line.trim_start().starts_with("```");
+        while let Some(length) = memchr::memchr(b'\n', text.as_bytes().get(self.seen..).unwrap_or_default()) {
+            let end = self.seen + length;
+            self.count += usize::from(is_fence(&text[self.line..end]));
+            (self.line, self.seen) = (end + 1, end + 1);
+        }
+        self.seen = self.seen.max(text.len());
+        let end = text.trim_end();
+        let open = self.count + usize::from(is_fence(text.get(self.line..).unwrap_or_default()));
+        end.ends_with("```") || end.ends_with("~~~") || open % 2 == 1
     }
-    let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
-    fences % 2 == 1
 }
 
 /// Whether a text is sentences: letters and spaces for the most part, with few lines that look alike for a reason.
@@ -240,4 +266,31 @@ fn is_mostly_data(text: &str) -> bool {
         (all + len, data + if is_number(token) || is_literal(token) || is_blob { len } else { 0 })
     });
     data * 2 > all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn obvious(text: &str) -> bool {
+        let end = text.trim_end();
+        let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+        end.ends_with("```") || end.ends_with("~~~") || fences % 2 == 1
+    }
+
+    proptest! {
+        #[test]
+        fn fences_of_one_beginning_after_another_are_those_of_each(
+            text in "([`~ab ]|```|\n){0,40}", cuts in proptest::collection::vec(0..80_usize, 0..6)
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.sort_unstable();
+            let mut fences = Fences::default();
+            for cut in cuts {
+                prop_assert_eq!(fences.is_fenced(&text[..cut]), obvious(&text[..cut]));
+            }
+        }
+    }
 }
