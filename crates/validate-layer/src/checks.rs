@@ -240,9 +240,9 @@ pub(crate) fn unwrapped() -> Finding {
 /// The code of arguments that do not fit the schema of their tool.
 pub(crate) const TOOL_SCHEMA: &str = "tool.schema";
 
-/// Whether a report already says that there is nothing to look at.
-pub(crate) fn is_empty_answer(report: &Report) -> bool {
+/// Whether a report already says that there is nothing to look at, and that this is a failure.
+pub(crate) fn is_empty_answer(report: &Report, severity: impl Fn(&Finding) -> Severity) -> bool {
     let empty =
-        |finding: &Finding| finding.kind() == Some(SoftKind::Empty) && finding.severity() == Severity::Error;
+        |finding: &Finding| finding.kind() == Some(SoftKind::Empty) && severity(finding) == Severity::Error;
     report.findings().iter().any(empty)
 }

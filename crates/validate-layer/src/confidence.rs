@@ -54,9 +54,9 @@ impl Confidence {
     /// Gives the findings their severities and weights, and says so where too little is left.
     pub(crate) fn weigh(&self, report: &mut Report) {
         if !self.severities.is_empty() {
-            report.map(|finding| match last(&self.severities, finding.code()) {
-                Some(severity) => finding.with_severity(severity),
-                None => finding,
+            report.map(|finding| {
+                let severity = self.severity(&finding);
+                finding.with_severity(severity)
             });
         }
         report.weigh(|finding| self.weight(finding));
@@ -65,6 +65,11 @@ impl Confidence {
             let message = format!("below {}: {}", self.min, report.explained());
             report.push(Finding::new(SoftKind::LowConfidence, CODE, message).with_weight(0.0));
         }
+    }
+
+    /// How much it matters in this layer.
+    pub(crate) fn severity(&self, finding: &Finding) -> Severity {
+        last(&self.severities, finding.code()).unwrap_or(finding.severity())
     }
 
     fn weight(&self, finding: &Finding) -> f64 {

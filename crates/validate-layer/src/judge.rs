@@ -244,7 +244,8 @@ impl Judging {
             let found = ready!(check.as_mut().poll(cx));
             *running = None;
             self.report.extend(found.findings().iter().cloned());
-            if found.worst() == Some(Severity::Error) {
+            // Whoever comes next looks at good answers only: a judge costs, and drift learns.
+            if !self.validator.conclude(&self.answer, &mut self.report.clone()).is_success() {
                 return self.conclude();
             }
         }

@@ -167,7 +167,7 @@ impl Validator {
         let checks = if self.allow_empty && nothing { &self.checks[..1] } else { &self.checks[..] };
         for check in checks {
             check.check(answer, &mut report);
-            if checks::is_empty_answer(&report) {
+            if checks::is_empty_answer(&report, |finding| self.confidence.severity(finding)) {
                 // There is nothing that the others could look at.
                 break;
             }

@@ -133,3 +133,11 @@ fn two_calls_with_one_id_cannot_both_get_a_result() {
     assert_eq!((finding.code(), finding.path()), ("tool.duplicate_id", Some("/tool_calls/2/id")));
     assert_eq!(finding.kind(), Some(SoftKind::ToolCall));
 }
+
+#[test]
+fn an_answer_with_nothing_in_it_that_is_no_failure_by_itself_is_held_to_the_rest() {
+    let forgiven = |b: ValidateBuilder| b.severity("empty", Severity::Warning);
+    assert!(judge(forgiven, "").0.is_success());
+    let (verdict, report) = judge(|b| forgiven(b).require("/city"), "");
+    assert!(!verdict.is_success(), "it passed without the field that is required: {report}");
+}

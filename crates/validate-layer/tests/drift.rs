@@ -8,11 +8,11 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Call, Class, EmbedWith, Fault, HashedNgrams, Report, Severity, SoftKind, Verdict,
+    BoxError, Call, Class, EmbedWith, Fault, Finding, HashedNgrams, Report, Severity, SoftKind, Verdict,
 };
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use validate_layer::{Answer, Asked, Check, Drift, ValidateBuilder, ValidateLayer, checks::Embedding};
+use validate_layer::{Answer, Asked, Check, Drift, Judge, ValidateBuilder, ValidateLayer, checks::Embedding};
 
 /// What a layer says of a text as the answer to a request with this key: the report of what failed, or nothing.
 struct Endpoint(Box<dyn Fn(&'static str, String) -> Result<(), BoxError>>);
@@ -193,6 +193,18 @@ fn vectors_are_found_in_each_apis_shape() {
         assert_eq!(codes(&report)[0].0, wanted.0, "{bad}");
         assert_eq!(codes(&report)[0].1, wanted.1, "{bad}");
     }
+    // A place among vectors that has none.
+    for (bad, path) in [
+        (r#"{"data": [{"embedding": [1, 2]}, {"embedding": null}]}"#, "/data/1"),
+        (r#"{"data": [{"embedding": [1, 2]}, {"index": 1}]}"#, "/data/1"),
+        (r#"{"data": [{"index": 0}, {"embedding": [1, 2]}]}"#, "/data/0"),
+        (r#"{"embeddings": [[1, 2], null]}"#, "/embeddings/1"),
+        (r#"{"embeddings": [[1, 2], []]}"#, "/embeddings/1"),
+        (r#"{"embeddings": [{"values": [1, 2]}, {"values": null}]}"#, "/embeddings/1"),
+    ] {
+        assert_eq!(codes(&check.on_text(bad)), [("embedding.none", Some(path))], "{bad}");
+    }
+    assert_eq!(check.on_text(r#"{"data": [{}, {}]}"#).leading().unwrap().kind(), Some(SoftKind::Empty));
     let report = Embedding::any().count(2).unwrap().on_text("[[1, 2], [3]]");
     assert_eq!(codes(&report), [("embedding.dimension", Some("/1"))]);
     assert_eq!(codes(&Embedding::any().count(3).unwrap().on_text("[1]")), [("embedding.count", None)]);
@@ -224,7 +236,34 @@ fn presets_hold_each_kind_of_endpoint_to_its_own() {
     assert!(judge(ValidateLayer::multimodal().expected_length(about()), &caption).is_success());
     assert!(!judge(ValidateLayer::chat().expected_length(about()), &caption).is_success());
     assert!(!judge(ValidateLayer::multimodal().expected_length(about().below(0.5)), &caption).is_success());
+    // What is said of one length is not the layer's to change, whatever it is: also the default's own number.
+    assert!(!judge(ValidateLayer::multimodal().expected_length(about().below(0.2)), &caption).is_success());
     assert!(ValidateLayer::builder().length_tolerance(0.0).build().is_err());
+}
+
+#[tokio::test]
+async fn an_answer_that_a_judge_left_too_little_trust_in_is_not_learnt_from() {
+    let doubt = || {
+        let finding = Finding::new(SoftKind::Schema, "doubt", "").with_severity(Severity::Warning);
+        Report::from(finding.with_weight(0.9))
+    };
+    let judge = service_fn(move |answer: Answer| {
+        let is_odd = answer.text().is_some_and(|text| text.starts_with("SELECT"));
+        ready(Ok::<_, Infallible>(if is_odd { doubt() } else { Report::new() }))
+    });
+    let layer = ValidateLayer::values(|text: &String| Answer::new(text.as_str()))
+        .judge(Judge::new(judge))
+        .drift(Drift::new(HashedNgrams::new()).warm_up(20).below(0.3).fails())
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(|text: String| ready(Ok::<_, Infallible>(text))));
+    for _ in 0..30 {
+        service.clone().oneshot(OTHER.into()).await.unwrap_err();
+    }
+    // Else these would be unlike those that nobody believed.
+    for i in 0..30 {
+        service.clone().oneshot(weather(i)).await.unwrap();
+    }
 }
 
 #[cfg(feature = "schema")]

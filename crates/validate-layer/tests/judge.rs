@@ -227,3 +227,30 @@ async fn doubts_about_other_choices_are_not_added_up_because_there_is_a_judge() 
     let service = layer.layer(service_fn(|answer: Answer| ready(Ok::<_, Infallible>(answer))));
     assert!(service.oneshot(choices).await.is_ok());
 }
+
+#[tokio::test]
+async fn each_judge_is_asked_about_what_is_good_by_the_layers_own_severities() {
+    let found =
+        |code, severity| finds(Some(Finding::new(SoftKind::Schema, code, "").with_severity(severity)));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let last = || {
+        let asked = Arc::clone(&counted);
+        Judge::new(service_fn(move |_: Answer| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            ready(Ok::<_, Infallible>(Report::from(impolite())))
+        }))
+    };
+    // An error that is none here does not keep the next from being asked,
+    let builder = || ValidateLayer::builder().judge(found("tone", Severity::Error)).judge(last());
+    let err = through(builder().severity("tone", Severity::Info), "hello").await.unwrap_err();
+    assert_eq!(fault(&err).report().unwrap().leading().unwrap().code(), "polite");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // and what fails here does, if only because too little trust is left: nobody pays for another opinion.
+    through(builder(), "hello").await.unwrap_err();
+    let builder = || ValidateLayer::builder().judge(found("tone", Severity::Warning)).judge(last());
+    through(builder().severity("tone", Severity::Error), "hello").await.unwrap_err();
+    let err = through(builder().weight("tone", 0.7), "hello").await.unwrap_err();
+    assert_eq!(fault(&err).class(), Class::Soft(SoftKind::LowConfidence));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}

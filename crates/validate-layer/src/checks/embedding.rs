@@ -14,8 +14,8 @@ use crate::{Answer, Check};
 /// It reads `{"data": [{"embedding": […]}]}` (OpenAI and its like, numbers or base64 of 32-bit floats), `{"embeddings": […]}` (Ollama, Cohere, Gemini),
 /// `{"embedding": […]}` (Ollama, Bedrock), with a `values` or a `float` inside of either, and a bare list of numbers or of lists.
 ///
-/// The findings are of [`SoftKind::Schema`] at the vector's JSON pointer: `embedding.dimension`, `embedding.not_finite`, `embedding.zero`; none at all is
-/// [`SoftKind::Empty`], `embedding.none`.
+/// The findings are of [`SoftKind::Schema`] at the vector's JSON pointer: `embedding.dimension`, `embedding.not_finite`, `embedding.zero`, and
+/// `embedding.none` for a place among others that has none; none at all is [`SoftKind::Empty`], `embedding.none`.
 ///
 /// ```
 /// use validate_layer::{Check, checks::Embedding};
@@ -75,7 +75,7 @@ impl Check for Embedding {
         let Some(value) = answer.value() else { return missing_json(answer, report) };
         let mut vectors = Vec::new();
         collect(value, String::new(), 0, &mut vectors);
-        if vectors.is_empty() {
+        if vectors.iter().all(|(_, vector)| vector.is_none()) {
             report.push(Finding::new(SoftKind::Empty, "embedding.none", "no vector in it"));
             return;
         }
@@ -86,6 +86,12 @@ impl Check for Embedding {
         // Where none was given, the first one's.
         let mut dimension = self.dimension;
         for (path, vector) in vectors {
+            let Some(vector) = vector else {
+                let finding =
+                    Finding::new(SoftKind::Schema, "embedding.none", "no vector where one should be");
+                report.push(finding.at(path));
+                continue;
+            };
             let found = Vector::read(vector);
             let wanted = *dimension.get_or_insert(found.dimension);
             let wrong = if !found.is_finite {
@@ -106,8 +112,9 @@ impl Check for Embedding {
     }
 }
 
-/// The vectors in an answer, with their pointers.
-fn collect<'a>(value: &'a Value, path: String, depth: usize, vectors: &mut Vec<(String, &'a Value)>) {
+/// The vectors in an answer, with their pointers; of a place in a list that has none, the pointer only: a reader who counts
+/// would take the next one for it.
+fn collect<'a>(value: &'a Value, path: String, depth: usize, vectors: &mut Vec<(String, Option<&'a Value>)>) {
     // Deeper than any API has them.
     if depth > 4 {
         return;
@@ -122,15 +129,19 @@ fn collect<'a>(value: &'a Value, path: String, depth: usize, vectors: &mut Vec<(
         }
         Value::Array(list) if list.first().is_none_or(|first| first.is_array() || first.is_object()) => {
             for (i, inside) in list.iter().enumerate() {
-                collect(inside, format!("{path}/{i}"), depth + 1, vectors);
+                let (before, path) = (vectors.len(), format!("{path}/{i}"));
+                collect(inside, path.clone(), depth + 1, vectors);
+                if vectors.len() == before {
+                    vectors.push((path, None));
+                }
             }
             // A vector without a number is a vector all the same, where one should be.
             if list.is_empty() && path.ends_with("embedding") {
-                vectors.push((path, value));
+                vectors.push((path, Some(value)));
             }
         }
-        Value::Array(_) => vectors.push((path, value)),
-        Value::String(_) if path.ends_with("embedding") => vectors.push((path, value)),
+        Value::Array(_) => vectors.push((path, Some(value))),
+        Value::String(_) if path.ends_with("embedding") => vectors.push((path, Some(value))),
         _ => {}
     }
 }

@@ -23,7 +23,8 @@ const BELOW: f64 = 0.2;
 pub struct Length {
     expected: usize,
     unit: Unit,
-    below: f64,
+    /// Where it was said.
+    below: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,34 +38,35 @@ impl Length {
     /// About so many words, as [`count_words`] counts them. At least 1.
     #[must_use]
     pub const fn words(expected: usize) -> Self {
-        Self { expected, unit: Unit::Words, below: BELOW }
+        Self { expected, unit: Unit::Words, below: None }
     }
 
     /// About so many characters other than whitespace. At least 1.
     #[must_use]
     pub const fn chars(expected: usize) -> Self {
-        Self { expected, unit: Unit::Chars, below: BELOW }
+        Self { expected, unit: Unit::Chars, below: None }
     }
 
     /// About so many tokens, as [`estimate_tokens`] estimates them. At least 1.
     #[must_use]
     pub const fn tokens(expected: usize) -> Self {
-        Self { expected, unit: Unit::Tokens, below: BELOW }
+        Self { expected, unit: Unit::Tokens, below: None }
     }
 
     /// The part of the expected length below which an answer is cut short: above 0, to 1. 0.2 by default.
     #[must_use]
     pub const fn below(mut self, part: f64) -> Self {
-        self.below = part;
+        self.below = Some(part);
         self
     }
 
     /// The same with another part, where none was set.
     pub(crate) fn or_below(self, part: Option<f64>) -> Self {
-        match part {
-            Some(part) if self.below == BELOW => self.below(part),
-            _ => self,
-        }
+        Self { below: self.below.or(part), ..self }
+    }
+
+    fn part(&self) -> f64 {
+        self.below.unwrap_or(BELOW)
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -72,7 +74,7 @@ impl Length {
         if self.expected == 0 {
             return Err(ConfigError::new(BUILDER, "expected_length", 0, "at least 1"));
         }
-        ConfigError::check_range(BUILDER, "below", self.below, f64::MIN_POSITIVE, 1.0)
+        ConfigError::check_range(BUILDER, "below", self.part(), f64::MIN_POSITIVE, 1.0)
     }
 
     #[allow(
@@ -82,7 +84,7 @@ impl Length {
         reason = "a length is far below 2^52, and the cast saturates"
     )]
     fn least(&self) -> usize {
-        (self.expected as f64 * self.below).ceil() as usize
+        (self.expected as f64 * self.part()).ceil() as usize
     }
 }
 
