@@ -23,6 +23,8 @@ pub struct Asked {
     offered: Vec<Arc<str>>,
     key: Option<Arc<str>>,
     text: Option<Arc<str>>,
+    /// Which tools it offers is not known for certain.
+    pub(crate) is_unreadable: bool,
     #[cfg(all(feature = "http", feature = "schema"))]
     pub(crate) tools: Option<Arc<[crate::offered::Offered]>>,
 }

@@ -69,7 +69,7 @@ impl Confidence {
 
     /// How much it matters in this layer.
     pub(crate) fn severity(&self, finding: &Finding) -> Severity {
-        last(&self.severities, finding.code()).unwrap_or(finding.severity())
+        last(&self.severities, finding.code()).unwrap_or_else(|| finding.severity())
     }
 
     fn weight(&self, finding: &Finding) -> f64 {

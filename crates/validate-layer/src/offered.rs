@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use bytes::Bytes;
-use failsoft_core::{Evict, Finding, KeyMap, Report, Severity, SoftKind, ToolCall};
+use failsoft_core::{Evict, Finding, KeyMap, Report, Severity, SoftKind, ToolCall, is_encoded, json};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
@@ -51,11 +51,12 @@ impl<S: Clone, Req: RequestText> Inspect<S, Req> for ChatRequests {
     fn asked(&self, request: &Req) -> Option<Asked> {
         let bytes = request.bytes()?;
         let mut asked = Asked::new().with_bytes(bytes.len());
-        let tools = std::str::from_utf8(&bytes).ok().and_then(tools_of);
-        for tool in tools.iter().flatten() {
-            asked = asked.with_offered(&*tool.name);
+        let seen = seen(&bytes);
+        for name in seen.names {
+            asked = asked.with_offered(name);
         }
-        asked.tools = tools.map(Arc::from);
+        asked.tools = seen.tools.map(Arc::from);
+        asked.is_unreadable = seen.is_unreadable || request.is_encoded();
         Some(asked)
     }
 
@@ -73,6 +74,11 @@ impl<S: Clone, Req: RequestText> Inspect<S, Req> for ChatRequests {
 pub trait RequestText {
     /// The body, where it lies in memory.
     fn bytes(&self) -> Option<Cow<'_, [u8]>>;
+
+    /// Whether the bytes are compressed, so that nothing can be read in them.
+    fn is_encoded(&self) -> bool {
+        false
+    }
 }
 
 /// A body of a request that lies in memory.
@@ -85,12 +91,20 @@ impl<B: BodyText> RequestText for http::Request<B> {
     fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         self.body().bytes()
     }
+
+    fn is_encoded(&self) -> bool {
+        is_encoded(self.headers())
+    }
 }
 
 #[cfg(feature = "reqwest-013")]
 impl RequestText for reqwest::Request {
     fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         self.body()?.as_bytes().map(Cow::Borrowed)
+    }
+
+    fn is_encoded(&self) -> bool {
+        is_encoded(self.headers())
     }
 }
 
@@ -137,7 +151,18 @@ pub(crate) struct Offered {
     schema: Option<Arc<str>>,
 }
 
-/// The places where a dialect has its tools. Which counts of one that is there twice, nobody knows: the rails look at both, and the
+/// What was seen of the tools that a request offers.
+#[derive(Default)]
+struct Seen {
+    /// Every name under which anybody could take something for a tool, for the rails.
+    names: Vec<String>,
+    /// The tools by their dialects, for their schemas. `None` where it is no chat request.
+    tools: Option<Vec<Offered>>,
+    /// Readers could see others: what is refused here, such as `NaN` or a key that is there twice, is taken by some.
+    is_unreadable: bool,
+}
+
+/// The values of the places where a dialect has its tools. Which counts of one that is there twice, nobody knows: the rails look at both, and the
 /// schemas of neither are used.
 #[derive(Default)]
 struct Top<'a> {
@@ -163,12 +188,12 @@ impl<'de> Visitor<'de> for Places {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Top<'de>, A::Error> {
         let mut top = Top::default();
-        while let Some(place) = map.next_key::<Place>()? {
-            let list = match place {
-                Place::Tools => &mut top.tools,
-                Place::Functions => &mut top.functions,
-                Place::ToolConfig => &mut top.tool_config,
-                Place::Other => {
+        while let Some(place) = map.next_key::<Cow<'de, str>>()? {
+            let list = match &*folded(&place) {
+                "tools" => &mut top.tools,
+                "functions" => &mut top.functions,
+                "toolconfig" => &mut top.tool_config,
+                _ => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -179,38 +204,93 @@ impl<'de> Visitor<'de> for Places {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum Place {
-    Tools,
-    Functions,
-    ToolConfig,
-    #[serde(other)]
-    Other,
+/// A key as the most tolerant readers take it: some do not mind its case, some take both `toolConfig` and `tool_config`.
+fn folded(key: &str) -> String {
+    // No key that matters is that long.
+    let known = key.chars().take(64).filter(|c| *c != '_');
+    known.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// The tools of a request in any of the dialects, which have no name for two things.
-fn tools_of(body: &str) -> Option<Vec<Offered>> {
-    let top: Top<'_> = body.trim_start().starts_with('{').then(|| serde_json::from_str(body).ok())??;
-    let value = |raw: &&RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+fn seen(body: &[u8]) -> Seen {
+    let text = std::str::from_utf8(body).ok().map(|text| text.trim_start_matches('\u{feff}').trim_start());
+    let Some(top) = text.and_then(|text| serde_json::from_str::<Top<'_>>(text).ok()) else {
+        return Seen { is_unreadable: may_be_object(body), ..Seen::default() };
+    };
     let is_twice = [&top.tools, &top.functions, &top.tool_config].into_iter().any(|place| place.len() > 1);
-    let mut offered = Vec::new();
-    let bedrock = top
-        .tool_config
-        .iter()
-        .filter_map(value)
-        .filter_map(|mut config| config.get_mut("tools").map(Value::take));
-    for list in top.tools.iter().filter_map(value).chain(bedrock) {
-        list.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
+    let mut is_unreadable = false;
+    let mut value = |raw: &&RawValue| match json::strict(raw.get()) {
+        Ok(value) => Some(value),
+        Err(flaw) => {
+            is_unreadable |= flaw.severity() == Severity::Error;
+            flaw.into_value()
+        }
+    };
+    let (mut names, mut offered) = (Vec::new(), Vec::new());
+    for config in top.tool_config.iter().filter_map(&mut value) {
+        // In it there is more than tools.
+        for (_, tools) in config.as_object().into_iter().flatten().filter(|(key, _)| folded(key) == "tools") {
+            names_in(tools, 0, &mut names);
+            tools.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
+        }
     }
-    for list in top.functions.iter().filter_map(value) {
-        let functions = list.as_array().into_iter().flatten();
-        functions.for_each(|function| offered.extend(tool(function, "parameters")));
+    for tools in top.tools.iter().filter_map(&mut value) {
+        names_in(&tools, 0, &mut names);
+        tools.as_array().into_iter().flatten().for_each(|tool| add(tool, &mut offered));
     }
-    if is_twice {
+    for functions in top.functions.iter().filter_map(&mut value) {
+        names_in(&functions, 0, &mut names);
+        offered.extend(functions.as_array().into_iter().flatten().filter_map(|of| tool(of, "parameters")));
+    }
+    if is_twice || is_unreadable {
         offered.iter_mut().for_each(|tool| tool.schema = None);
     }
-    Some(offered)
+    Seen { names, tools: Some(offered), is_unreadable }
+}
+
+/// Whether somebody could read an object in a body that is none here: by another encoding, or with another grammar.
+fn may_be_object(body: &[u8]) -> bool {
+    let is_before =
+        |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, 0 | 0xef | 0xbb | 0xbf | 0xff | 0xfe);
+    body.iter().find(|byte| !is_before(byte)) == Some(&b'{')
+}
+
+/// All names in a list of tools. What has none, as tools that the provider runs itself, goes by its type, or by the key that it stands under.
+fn names_in(tools: &Value, depth: usize, names: &mut Vec<String>) {
+    // Nothing is nested as deep as that.
+    if depth > 8 {
+        return;
+    }
+    match tools {
+        Value::Array(tools) => tools.iter().for_each(|tool| names_in(tool, depth + 1, names)),
+        Value::Object(fields) => {
+            let (mut kind, mut is_named, mut others) = (None, false, Vec::new());
+            for (key, value) in fields {
+                match (&*folded(key), value) {
+                    ("name", Value::String(name)) => {
+                        is_named = true;
+                        names.push(name.clone());
+                    }
+                    ("type", Value::String(of)) => kind = Some(of),
+                    ("function" | "custom" | "toolspec" | "systemtool", Value::Object(_)) => {
+                        is_named = true;
+                        names_in(value, depth + 1, names);
+                    }
+                    ("functiondeclarations" | "tools", _) => names_in(value, depth + 1, names),
+                    ("cachepoint", _) => is_named = true,
+                    (_, Value::Object(_)) => others.push(key),
+                    _ => {}
+                }
+            }
+            if !is_named {
+                match kind {
+                    Some(kind) => names.push(kind.clone()),
+                    None => names.extend(others.into_iter().cloned()),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn add(element: &Value, offered: &mut Vec<Offered>) {

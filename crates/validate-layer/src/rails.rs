@@ -32,7 +32,7 @@
 //!
 //! | [`Rail`] | trips when | severity | then |
 //! |---|---|---|---|
-//! | [`ForbiddenTool`](Rail::ForbiddenTool) | a request calls or offers, or an answer calls, a tool that is forbidden or not among the allowed | critical | a request is denied, an answer is a soft failure |
+//! | [`ForbiddenTool`](Rail::ForbiddenTool) | a request calls or offers, or an answer calls, a tool that is forbidden or not among the allowed; or it cannot be told which ones a chat request offers | critical | a request is denied, an answer is a soft failure |
 //! | [`Arguments`](Rail::Arguments) | the arguments of a call in a request are no JSON object, or do not fit the schema of the tool | medium | denied |
 //! | [`RequestSize`](Rail::RequestSize) | a request, or the arguments of a call in it, are longer than allowed | medium | denied |
 //! | [`EmptyMutation`](Rail::EmptyMutation) | a tool that changes something answers with nothing: whether it did, nobody knows | high | a soft failure that is not repeated |
@@ -40,6 +40,9 @@
 //! A tripped rail is a security event: `tracing` gets a warning with the target `failsoft_security`, the name `failsoft_validate_rail_tripped`, and the
 //! fields `upstream`, `rail` and `severity`. With the feature `metrics` it is counted under `failsoft_validate_rails_tripped_total`. Neither says what was in
 //! the request.
+//!
+//! Whose tools cannot be told for certain is a chat request that is compressed, or that readers take differently: another encoding than UTF-8,
+//! `NaN`, a key of a tool twice, nesting beyond 127 levels among its tools. It is denied where there is a rule on names, and only there.
 //!
 //! Nothing is what is blank, and as JSON `null`, `""`, `[]` and `{}`. A response with status 204 or 205 says by that that nothing is meant
 //! to be there, and passes.
@@ -132,13 +135,15 @@ impl Rails {
         Self::default()
     }
 
-    /// Tools that must not be called or offered. May be called several times.
+    /// Tools that must not be called or offered. May be called several times. Those that a provider runs itself and that have no
+    /// name, such as `code_interpreter` or `codeExecution`, go by their type or their key.
     pub fn forbid(mut self, names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.forbidden.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// The only tools that may be called or offered. May be called several times; forbidden ones stay forbidden.
+    /// The only tools that may be called or offered, those that a provider runs itself included. May be called several times;
+    /// forbidden ones stay forbidden.
     pub fn allow_only(mut self, names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.allowed.get_or_insert_default().extend(names.into_iter().map(Into::into));
         self
@@ -183,6 +188,10 @@ impl Rails {
         }
         for name in asked.offered().filter(|name| self.forbids(name)) {
             report.push(denied(Rail::ForbiddenTool, not_allowed(name)));
+        }
+        if asked.is_unreadable && (!self.forbidden.is_empty() || self.allowed.is_some()) {
+            let message = "which tools it offers cannot be read for certain";
+            report.push(denied(Rail::ForbiddenTool, message.to_owned()));
         }
         if let (Some(max), Some(bytes)) = (self.max_request, asked.bytes()) {
             if bytes > max {

@@ -296,4 +296,82 @@ mod offered {
         }
         service.oneshot(Request::new(format!(r#"{{"tools": [{look}], "tools": [{look}]}}"#))).await.unwrap();
     }
+
+    /// Why a chat request is not sent, if it is not.
+    async fn denied(rails: Rails, request: Request<String>) -> Option<String> {
+        let layer = ValidateLayer::builder().chat_requests().rails(rails).build().unwrap();
+        let service = layer.layer(service_fn(|_: Request<String>| {
+            std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))))
+        }));
+        let err = service.oneshot(request).await.err()?;
+        assert_eq!(code(&err), "rail.forbidden_tool");
+        Some(fault(&err).report().unwrap().leading().unwrap().message().to_owned())
+    }
+
+    const PAY: &str = r#"{"type": "function", "function": {"name": "pay"}}"#;
+
+    #[tokio::test]
+    async fn a_forbidden_tool_is_not_hidden_by_what_only_some_readers_take() {
+        let look = |inside: &str| {
+            format!(
+                r#"{{"tools": [{{"type": "function", "function": {{"name": "look", {inside}}}}}, {PAY}]}}"#
+            )
+        };
+        let deep = ["[".repeat(300), "]".repeat(300)].concat();
+        for body in [
+            look(&format!(r#""parameters": {{"x": {deep}}}"#)),
+            look(r#""description": "\ud800""#),
+            look(r#""parameters": {"maximum": 1e999}"#),
+            r#"{"tools": [{"type": "function", "function": {"name": "pay", "name": "look"}}]}"#.into(),
+            format!(r#"{{"temperature": NaN, "tools": [{PAY}]}}"#),
+            format!(r#"{{"tools": [{PAY}]}} and more"#),
+            r#"{"tools": [{"type": "function", "function": {"name": "pay"}, "function": {"name": "look"}}]}"#
+                .into(),
+            format!(r#"{{"toolConfig": {{"tools": [{PAY}], "tools": []}}}}"#),
+            // UTF-16, as some readers find out by themselves.
+            format!(r#"{{"tools": [{PAY}]}}"#).chars().flat_map(|c| [c, '\0']).collect(),
+        ] {
+            let told = denied(Rails::new().forbid(["pay"]), Request::new(body.clone())).await;
+            assert_eq!(
+                told.as_deref(),
+                Some("which tools it offers cannot be read for certain"),
+                "{body:.80}"
+            );
+            assert_eq!(denied(Rails::new(), Request::new(body)).await, None, "nobody has asked for names");
+        }
+        let compressed = Request::builder().header("content-encoding", "gzip").body("x".to_owned()).unwrap();
+        assert!(denied(Rails::new().allow_only(["look"]), compressed).await.is_some());
+        for other in ["no chat", "[1, 2]", "", "--boundary\r\n{\"tools\": NaN}"] {
+            assert_eq!(denied(Rails::new().forbid(["pay"]), Request::new(other.to_owned())).await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_forbidden_tool_is_found_under_every_name_and_in_every_place_that_readers_know() {
+        for body in [
+            format!("\u{feff}{{\"tools\": [{PAY}]}}"),
+            format!(r#"{{"Tools": [{PAY}]}}"#),
+            format!(r#"{{"tool\u017f": [{PAY}]}}"#),
+            r#"{"tools": [{"type": "function", "Function": {"NAME": "pay"}}]}"#.into(),
+            r#"{"tools": [{"type": "custom", "custom": {"name": "pay"}}]}"#.into(),
+            r#"{"tools": [{"type": "function", "function": {"name": "look"}, "name": "pay"}]}"#.into(),
+            r#"{"tools": [{"functionDeclarations": [{"name": "look"}], "function_declarations": [{"name": "pay"}]}]}"#.into(),
+            r#"{"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "pay"}]}]}"#.into(),
+            r#"{"tools": {"functionDeclarations": {"name": "pay"}}}"#.into(),
+            r#"{"toolConfig": {"tools": [{"systemTool": {"name": "pay"}}]}}"#.into(),
+            r#"{"tool_config": {"tools": [{"toolSpec": {"name": "pay"}}]}}"#.into(),
+            // Run by the provider, and without a name.
+            r#"{"tools": [{"type": "pay", "container": {"type": "auto"}}]}"#.into(),
+            r#"{"tools": [{"functionDeclarations": [{"name": "look"}], "pay": {}}]}"#.into(),
+        ] {
+            let told = denied(Rails::new().forbid(["pay"]), Request::new(body.clone())).await;
+            assert_eq!(told.as_deref(), Some("the tool `pay` is not allowed"), "{body}");
+            let only = Rails::new().allow_only(["look", "n"]);
+            assert!(denied(only, Request::new(body)).await.is_some());
+        }
+        let good = r#"{"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {"type": "object"}}}},
+            {"cachePoint": {"type": "default"}}]}, "tools": [{"name": "look", "input_schema": {"properties": {"tools": {"items":
+            {"type": "pay", "name": "pay"}}}}, "cache_control": {"type": "ephemeral"}}], "messages": [{"tools": "pay"}]}"#;
+        assert_eq!(denied(Rails::new().allow_only(["look"]), Request::new(good.to_owned())).await, None);
+    }
 }
