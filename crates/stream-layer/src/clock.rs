@@ -160,9 +160,12 @@ impl Clock {
             }
         };
         if self.content || self.failed && self.limits.first_content.is_none() {
-            if let Some(idle) = self.limits.idle {
+            let Limits { idle, soft_idle, .. } = self.limits;
+            // A silence is also told of where none is too long.
+            if idle.or(soft_idle).is_some() {
                 let since = *self.silent_since.get_or_insert_with(now);
-                sooner(due(since, idle.saturating_sub(self.silent_for), What::Limit(Limit::Idle, idle)));
+                let rest = |idle: Duration| idle.saturating_sub(self.silent_for);
+                sooner(idle.and_then(|idle| due(since, rest(idle), What::Limit(Limit::Idle, idle))));
             }
         } else if let Some(limit) = self.limits.first_content {
             sooner(due(self.start, limit, What::Limit(Limit::FirstContent, limit)));

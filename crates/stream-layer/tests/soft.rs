@@ -63,6 +63,18 @@ async fn soft_limits_can_be_chosen_and_turned_off() {
         .unwrap();
     let slow = call(&quick, &upstream).await.insight.unwrap().facts().slow;
     assert_eq!((slow.first_content, slow.stalls, slow.longest_stall), (Some(SECOND / 2), 1, SECOND));
+    let alone = StreamLayer::builder(Chat::default()).first_content(None).idle(None).build().unwrap();
+    let late = Upstream::new([
+        wait(5.0),
+        send(CONTENT),
+        wait(1.0),
+        send(PING),
+        wait(1.0),
+        send(CONTENT),
+        send(DONE),
+    ]);
+    let slow = call(&alone, &late).await.insight.unwrap().facts().slow;
+    assert_eq!((slow.first_content, slow.stalls, slow.longest_stall), (Some(SECOND * 4), 1, SECOND * 2));
     let off = StreamLayer::builder(Chat::default()).soft_first_content(None).soft_idle(None).build().unwrap();
     assert!(!call(&off, &upstream).await.insight.unwrap().facts().slow.any());
 }
