@@ -159,6 +159,23 @@ async fn a_tool_is_not_called_again_after_silence_unless_it_only_reads() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_hangs_is_left_alone_after_five_attempts() {
+    for (preset, calls) in [(Tool::new("booking"), 5), (Tool::new("search").read_only(), 3)] {
+        let layer = preset.retry(|retry| retry.backoff(at_once())).build().unwrap();
+        let tool = layer.layer(tower::service_fn(async |_: http::Request<String>| {
+            std::future::pending::<Result<http::Response<String>, std::io::Error>>().await
+        }));
+        for _ in 0..calls {
+            assert_eq!(layer.circuit().state(), State::Closed);
+            let request = http::Request::post("/").body(String::new()).unwrap();
+            let err = tool.clone().oneshot(request).await.unwrap_err();
+            assert!(matches!(Fault::find(&*err).unwrap().class(), Class::Timeout(_)));
+        }
+        assert_eq!(layer.circuit().state(), State::Open);
+    }
+}
+
 #[tokio::test]
 async fn a_server_tells_its_callers_when_to_come_back() {
     let layer =

@@ -18,7 +18,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// | validate | an answer is there, has ended well, and its tool calls can be used | what is right beyond that, only you know: [`validate`](Self::validate) |
 /// | llm | the dialect is recognised; a stream's first content within 10 s, no silence over 30 s | what passes there is what is cut, empty or an error inside a 200 |
 ///
-/// Where every call streams, `.breaker(|breaker| breaker.slow_after(Duration::from_secs(4)))` sees sooner that the endpoint gets
+/// A whole answer has no limit of time here, for nobody knows how long it is: give the client one, as reqwest's `timeout`, or the call a
+/// [`deadline`](RetryBuilder::deadline). Where every call streams, `.breaker(|breaker| breaker.slow_after(Duration::from_secs(4)))` sees sooner that the endpoint gets
 /// slow, as it mostly does before it fails.
 ///
 /// ```

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 /// | layer | starts from | because |
 /// |---|---|---|
 /// | retry | [`retry_layer::presets::tool`]: 2 further attempts within 20 s in all, each within 10 s; nothing that may have been done is done again | a model waits for the result, and a booking made twice is worse than one not made |
-/// | breaker | [`breaker_layer::presets::tool`]: half of at least 5 calls in 5 min | tools are called seldom, and one good probe tells |
+/// | breaker | [`breaker_layer::presets::tool`]: half of at least 5 calls in 5 min have failed, or took longer than 8 s instead of 10 s | tools are called seldom, and one good probe tells; an attempt that the retry drops at its limit counts as slow |
 ///
 /// Around it belongs an [`ObserveLayer`](failsoft_core::ObserveLayer) where the agent is to read failures as results.
 ///
@@ -41,7 +41,8 @@ impl Tool {
             retry: retry_layer::presets::tool()
                 .target(Arc::clone(&name))
                 .attempt_timeout(Duration::from_secs(10)),
-            breaker: breaker_layer::presets::tool().name(name),
+            // Below the retry's limit on an attempt, and on what the deadline leaves of a second one.
+            breaker: breaker_layer::presets::tool().name(name).slow_after(Duration::from_secs(8)),
         }
     }
 
