@@ -317,7 +317,7 @@ impl Reader {
             return;
         }
         let name = std::str::from_utf8(event.name()).unwrap_or("?");
-        // A block of comments is a keepalive. It is not counted: a target that waits is not handed on for that.
+        // A block of comments is a keepalive, and not counted either.
         if event.data().is_none_or(|data| data.trim_ascii().is_empty()) {
             if name == "error" {
                 seen.events += 1;
@@ -428,6 +428,11 @@ pub(crate) fn error_in<'a>(data: &'a str, attempt: &Attempt) -> Option<ErrorBody
     top.error().or_else(|| top.instead_of_answer().filter(ErrorBody::is_surely_one))
 }
 
+/// The event only kept the connection open. It is not counted: a target that waits is not handed on for that.
+pub(crate) const fn keepalive(seen: &mut Seen) {
+    seen.events = seen.events.saturating_sub(1);
+}
+
 /// Data that is no object: a list with an error in it, a number that nobody needs, or no JSON at all.
 pub(crate) fn no_object(event: Event<'_>, attempt: &Attempt, seen: &mut Seen) {
     if serde_json::from_str::<IgnoredAny>(event.data).is_ok() {
@@ -435,8 +440,9 @@ pub(crate) fn no_object(event: Event<'_>, attempt: &Attempt, seen: &mut Seen) {
         return;
     }
     // An event of another name, such as a heartbeat with the time of day, is none of the chat's.
-    if matches!(event.name, "" | "message") {
-        let verdict = Verdict::of(Class::Transient).with_hint(Hint::Same);
-        seen.fault = Some(attempt.fault(verdict).with_message("an event of the stream is no JSON"));
+    if !matches!(event.name, "" | "message") {
+        return keepalive(seen);
     }
+    let verdict = Verdict::of(Class::Transient).with_hint(Hint::Same);
+    seen.fault = Some(attempt.fault(verdict).with_message("an event of the stream is no JSON"));
 }

@@ -156,6 +156,7 @@ fn lifecycle_events_are_progress_and_deltas_are_content() {
     let seen = |event: &str| {
         let (mut decoder, _) = decoder_of(Provider::OpenAiResponses, &ask(""));
         let seen = decoder.feed(&Bytes::from(stream(&[event])));
+        assert_eq!(seen.events, usize::from(!event.contains("keepalive")), "{event}");
         (seen.content, seen.progress)
     };
     assert_eq!(seen(r#"{"type":"response.in_progress","response":{}}"#), (false, true));

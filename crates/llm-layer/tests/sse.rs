@@ -139,8 +139,10 @@ fn a_keepalive_a_role_and_a_chunk_without_choices_are_no_content() {
         let seen =
             decoder.feed(&Bytes::from(format!(": ping\n\ndata: {event}\n\nevent: ping\ndata: 12:01\n\n")));
         assert!(!seen.content && !seen.progress && !seen.is_over(), "{event}");
-        assert_eq!(seen.events, 2, "keepalives are not counted");
+        assert_eq!(seen.events, 1, "keepalives are not counted");
     }
+    let (mut reader, _) = decoder(&Request::new(CHAT));
+    assert_eq!(reader.feed(&Bytes::from("data: {\"type\":\"ping\"}\n\n")).events, 0);
     for content in [
         r#"{"content":"a"}"#,
         r#"{"content":[{"type":"text","text":"a"}]}"#,

@@ -141,8 +141,10 @@ impl Decoder for AnyEventDecoder {
                     break;
                 }
             };
-            seen.events += 1;
-            match self.protocol.meaning(event) {
+            let meaning = self.protocol.meaning(event);
+            // What only keeps the connection open is not counted: an answer is not handed on for that.
+            seen.events += usize::from(!matches!(meaning, Meaning::Noise));
+            match meaning {
                 Meaning::Noise => {}
                 Meaning::Content => {
                     seen.content = true;

@@ -132,8 +132,8 @@ impl<P> StreamLayerBuilder<P> {
     }
 
     /// Holds until the first content, but hands the answer on without it at so many events, 64 by default, and at
-    /// more than so many bytes, 256 KiB by default. With 0 events nothing but the head and the first piece is
-    /// waited for.
+    /// more than so many bytes, 256 KiB by default. Which events count the protocol says; [`AnyEvent`](crate::AnyEvent)'s
+    /// keepalives count as bytes only. With 0 events nothing but the head and the first piece is waited for.
     pub fn hold_limits(mut self, events: usize, bytes: usize) -> Self {
         self.layer.settings.until = Until::Content { events, bytes };
         self

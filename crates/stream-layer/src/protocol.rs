@@ -230,7 +230,8 @@ pub trait Decoder: Send + Sync + Unpin + 'static {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Seen {
-    /// How many events came to their end, of any kind; what [is the end](Self::is_over) is one of them.
+    /// How many events came to their end; what [is the end](Self::is_over) is one of them. One that only keeps the connection open
+    /// need not be counted: an answer is handed on without content at so many events.
     pub events: usize,
     /// The target gets on, although there is nothing yet that a caller waits for. Not a keepalive, not an empty role
     /// delta. It starts the idle clock afresh.

@@ -445,8 +445,14 @@ async fn an_event_that_only_keeps_the_connection_open_is_no_content_whatever_its
     for name in ["ping", "heartbeat", "keepalive", "keep-alive"] {
         let ping = format!("event: {name}\ndata: {{\"type\": \"ping\"}}\n\n");
         // Before content it does not commit, after it does not end the silence.
-        let told = call(&layer, &Upstream::new([send(&ping), Do::Fail])).await;
-        assert!(told.answer.is_err(), "{name}");
+        for pings in [1, 1000] {
+            for ping in [&ping, PING] {
+                let told =
+                    call(&layer, &Upstream::new(std::iter::repeat_n(send(ping), pings).chain([Do::Fail])))
+                        .await;
+                assert!(told.answer.is_err(), "{pings} times {ping}");
+            }
+        }
         let drip = std::iter::repeat_n([wait(20.0), send(&ping)], 3).flatten();
         let told = call(&layer, &Upstream::new([send(CONTENT)].into_iter().chain(drip))).await;
         assert_eq!(told.end(), Some(Class::Timeout(failsoft_core::Limit::Idle)), "{name}");

@@ -10,7 +10,7 @@ use crate::{
     attempt::Attempt,
     draft::{Draft, Ended},
     error::Top,
-    events::{Event, error_in, no_object},
+    events::{Event, error_in, keepalive, no_object},
     finish::finish_of,
     lens,
     mould::{Adds, Plain, UNREAD},
@@ -78,7 +78,7 @@ impl Stream {
                 Ok(verdict) => seen.end = verdict,
                 Err(fault) => seen.fault = Some(fault),
             },
-            "ping" => {}
+            "ping" => keepalive(seen),
             "error" => {
                 let error = Top::read(event.data).and_then(|top| top.failure()).unwrap_or_default();
                 seen.fault = Some(attempt.reported(&error));

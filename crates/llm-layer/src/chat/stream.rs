@@ -14,7 +14,7 @@ use crate::{
     choice::Message,
     draft::{Again, Draft, Ended, cut_short},
     error::{ErrorBody, Top},
-    events::{Event, error_in, no_object},
+    events::{Event, error_in, keepalive, no_object},
     finish::finish_of,
     lens,
     mould::{Adds, Plain, UNREAD, Used},
@@ -160,6 +160,9 @@ impl Stream {
             return;
         }
         let is_ping = kind.and_then(lens::string).is_some_and(|kind| kind == "ping");
+        if is_ping {
+            keepalive(seen);
+        }
         if has_usage || is_ping {
             return;
         }

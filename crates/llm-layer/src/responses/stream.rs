@@ -12,7 +12,7 @@ use crate::{
     attempt::Attempt,
     draft::{Draft, Ended, settle},
     error::{ErrorBody, Top},
-    events::{Event, error_in, no_object},
+    events::{Event, error_in, keepalive, no_object},
     lens,
     mould::{Adds, Plain},
     pieces::CallPart,
@@ -116,7 +116,9 @@ impl Stream {
             seen.progress = true;
         } else if let Some(error) = error_in(event.data, attempt) {
             seen.fault = Some(attempt.reported(&error));
-        } else if !matches!(kind, "ping" | "keepalive") {
+        } else if matches!(kind, "ping" | "keepalive") {
+            keepalive(seen);
+        } else {
             self.draft.other();
             seen.content |= self.draft.is_other(attempt);
         }
