@@ -122,19 +122,25 @@ impl Draft {
         add: impl FnOnce(&mut Pieces, &mut Room) -> (bool, u64),
     ) -> bool {
         let at = self.choices.iter().position(|choice| choice.index == index);
-        let at = match at {
-            Some(at) => at,
-            None if self.choices.len() < MAX_CHOICES && self.room.takes_entry() => {
-                self.choices.push(Pieces::new(index));
-                self.choices.len() - 1
-            }
-            None => return false,
+        let at = at.or_else(|| self.make_choice(index));
+        let (has_content, bytes) = match at.and_then(|at| self.choices.get_mut(at)) {
+            Some(choice) => add(choice, &mut self.room),
+            // It is not kept, and the target gets on all the same.
+            None => add(&mut Pieces::default(), &mut Room::new(0)),
         };
-        let Some(choice) = self.choices.get_mut(at) else { return false };
-        let (has_content, bytes) = add(choice, &mut self.room);
         self.output_bytes = self.output_bytes.saturating_add(bytes);
         self.has_news |= bytes > 0;
         has_content
+    }
+
+    /// Where the choice is kept that begins now. The first one always is: it has the end that is judged.
+    fn make_choice(&mut self, index: u64) -> Option<usize> {
+        let is_first = self.choices.is_empty();
+        if !is_first && self.choices.len() == MAX_CHOICES || !self.room.takes_entry() && !is_first {
+            return None;
+        }
+        self.choices.push(Pieces::new(index));
+        Some(self.choices.len() - 1)
     }
 
     /// Takes over what was used so far, with every bucket that is known; whether that says something new.
