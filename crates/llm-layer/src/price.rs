@@ -57,7 +57,7 @@
 //! | `cache_creation_input_token_cost` | [`cache_write`](Usage::cache_write) | the input's price |
 //! | `output_cost_per_reasoning_token` | [`reasoning`](Usage::reasoning) | the output's price |
 //! | each with `_above_128k_tokens`, or another number of thousands | the same, of a call whose prompt has more tokens than that, cached ones counted | the entry's own without it |
-//! | `tiered_pricing`: a list of objects with `range` and the fields above | the same, from the range's start on | |
+//! | `tiered_pricing`: a list of objects with `range` and the fields above, others are not read | the same, from the range's start on | |
 //!
 //! Nothing is free because its price is missing. An entry without any of these, such as one of a model that is paid by the
 //! picture, is no entry; `sample_spec`, which explains the file, is none either. Other prices (batches, priority, sound,

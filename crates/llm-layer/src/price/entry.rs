@@ -74,7 +74,8 @@ fn tier(tiers: &mut Vec<Tier>, above: u64) -> &mut Rates {
 fn listed(model: &str, list: &RawValue, base: &mut Rates, tiers: &mut Vec<Tier>) -> Result<(), PriceError> {
     let wrong = |message: &str| PriceError::new(format!("{model}, tiered_pricing"), message);
     let list: Vec<Object<'_>> = serde_json::from_str(list.get()).map_err(|_| wrong("no list of objects"))?;
-    for fields in &list {
+    // Where it is not tokens that are paid for, the ranges are of something else: of a search, of the results that it gives.
+    for fields in list.iter().filter(|fields| fields.keys().any(|name| is_price(name))) {
         let range = fields.get("range").and_then(|raw| serde_json::from_str::<[f64; 2]>(raw.get()).ok());
         let start = range.map(|[start, _]| start).filter(|start| *start >= 0.0);
         // `as` saturates.
@@ -87,15 +88,24 @@ fn listed(model: &str, list: &RawValue, base: &mut Rates, tiers: &mut Vec<Tier>)
     Ok(())
 }
 
-fn set(rates: &mut Rates, field: &str, model: &str, name: &str, value: &RawValue) -> Result<(), PriceError> {
-    let rate = match field {
+/// Whether a field is a price that is read.
+fn is_price(field: &str) -> bool {
+    rate(&mut Rates::default(), field).is_some()
+}
+
+fn rate<'a>(rates: &'a mut Rates, field: &str) -> Option<&'a mut Option<Decimal>> {
+    Some(match field {
         "input_cost_per_token" => &mut rates.input,
         "output_cost_per_token" => &mut rates.output,
         "cache_read_input_token_cost" => &mut rates.cache_read,
         "cache_creation_input_token_cost" => &mut rates.cache_write,
         "output_cost_per_reasoning_token" => &mut rates.reasoning,
-        _ => return Ok(()),
-    };
+        _ => return None,
+    })
+}
+
+fn set(rates: &mut Rates, field: &str, model: &str, name: &str, value: &RawValue) -> Result<(), PriceError> {
+    let Some(rate) = rate(rates, field) else { return Ok(()) };
     let text = value.get();
     if text == "null" {
         return Ok(());

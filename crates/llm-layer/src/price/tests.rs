@@ -127,7 +127,9 @@ fn an_unknown_model_is_denied_or_has_a_default_price_or_is_only_counted() {
 #[test]
 fn what_is_not_paid_by_the_token_is_no_entry_and_nonsense_is_refused_by_name() {
     let table = PriceTable::from_json(
-        r#"{"sample_spec": {"input_cost_per_token": "a number"}, "pictures": {"output_cost_per_image": 0.04, "max_tokens": "x"}}"#,
+        r#"{"sample_spec": {"input_cost_per_token": "a number"}, "pictures": {"output_cost_per_image": 0.04, "max_tokens": "x"},
+            "exa_ai/search": {"mode": "search", "tiered_pricing": [{"input_cost_per_query": 0.005, "max_results_range": [0, 25]},
+                {"input_cost_per_query": 0.025, "max_results_range": [26, 100]}]}}"#,
     )
     .unwrap();
     assert!(table.is_empty());
@@ -138,7 +140,11 @@ fn what_is_not_paid_by_the_token_is_no_entry_and_nonsense_is_refused_by_name() {
         (r#"{"m": {"input_cost_per_token": -1}}"#, "m, input_cost_per_token"),
         (r#"{"m": {"input_cost_per_token": {}}}"#, "m, input_cost_per_token"),
         (r#"{"m": {"tiered_pricing": 1}}"#, "m, tiered_pricing"),
-        (r#"{"m": {"tiered_pricing": [{"range": [-1, 2]}]}}"#, "m, tiered_pricing"),
+        (
+            r#"{"m": {"tiered_pricing": [{"range": [-1, 2], "input_cost_per_token": 1}]}}"#,
+            "m, tiered_pricing",
+        ),
+        (r#"{"m": {"tiered_pricing": [{"input_cost_per_token": 1}]}}"#, "m, tiered_pricing"),
     ] {
         assert_eq!(PriceTable::from_json(file).unwrap_err().at(), at, "{file}");
     }
