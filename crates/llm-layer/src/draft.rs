@@ -135,8 +135,8 @@ impl Draft {
 
     /// Where the choice is kept that begins now. The first one always is: it has the end that is judged.
     fn make_choice(&mut self, index: u64) -> Option<usize> {
-        let is_first = self.choices.is_empty();
-        if !is_first && self.choices.len() == MAX_CHOICES || !self.room.takes_entry() && !is_first {
+        let is_full = self.choices.len() == MAX_CHOICES || !self.room.takes_entry();
+        if is_full && !self.choices.is_empty() {
             return None;
         }
         self.choices.push(Pieces::new(index));
