@@ -64,7 +64,8 @@ use crate::{Unit, Window};
 ///
 /// - the exchanges of one holder are numbered: one whose [number](Exchange::number) is not above the last is answered with how
 ///   things stand, and changes nothing;
-/// - what its holder has spent since the last exchange is added to what all have spent, also beyond the limit;
+/// - what its holder has spent since the last exchange is added to what all have spent, also beyond the limit; of one that it does not
+///   know, what it has spent beyond [`told`](Exchange::told);
 /// - the lease is then made anew, whatever it was before: at least [`reserved`](Exchange::reserved), and otherwise as much of
 ///   [`wants`](Exchange::wants) beyond it as the limit leaves, less what all have spent and what others hold;
 /// - a lease that has expired counts as spent (of [`Unit::Concurrent`]: as nothing), until its holder tells what it really spent.
@@ -119,6 +120,9 @@ pub struct Exchange {
     pub number: u64,
     /// What it has spent since it began.
     pub spent: u64,
+    /// What of that it has told before, in an exchange that was answered. Of a holder that the store knows nothing of, because it has
+    /// forgotten it, or all that came before was lost, what is spent beyond this is new.
+    pub told: u64,
     /// What it has reserved for calls in flight.
     pub reserved: u64,
     /// How much more it needs, at the least: what calls wait for.
@@ -140,6 +144,7 @@ impl fmt::Debug for Exchange {
             .field("holder", &self.holder)
             .field("number", &self.number)
             .field("spent", &self.spent)
+            .field("told", &self.told)
             .field("reserved", &self.reserved)
             .field("needs", &self.needs)
             .field("wants", &self.wants)

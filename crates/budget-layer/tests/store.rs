@@ -223,6 +223,25 @@ async fn by_option_each_account_may_spend_so_much_beyond_its_lease_once_an_outag
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_spent_before_the_store_first_answered_counts_when_it_does() {
+    let store = Flaky::new();
+    store.now(How::Fails);
+    let one = process(store.leases().on_failure(StoreFailure::LocalCap(50)), 1_000);
+    assert_eq!(one.calls(10).await, 5);
+    advance(SECOND).await;
+    store.now(How::Answers);
+    one.layer.ledger().give_back().await.unwrap();
+    let other = process(store.leases(), 1_000);
+    assert_eq!(other.calls(1_000).await, 95);
+    // And what it was told of, without that anybody heard the answer, counts once.
+    store.now(How::LosesAnswers);
+    assert!(one.layer.ledger().give_back().await.is_err());
+    store.now(How::Answers);
+    one.layer.ledger().give_back().await.unwrap();
+    assert_eq!((one.budget().spent(), one.budget().remaining()), (50, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_asked_again_at_once_is_gone_without_all_the_same() {
     for (policy, passed) in
         [(StoreFailure::Deny, 0), (StoreFailure::Allow(SECOND), 20), (StoreFailure::LocalCap(50), 5)]

@@ -34,6 +34,8 @@ pub(crate) struct Figures {
     pub(crate) limit: u64,
     pub(crate) set_limit: Option<u64>,
     pub(crate) spent: u64,
+    /// What of that the store is known to have been told.
+    pub(crate) told: u64,
     pub(crate) reserved: u64,
     /// What the store has leased and is not used.
     pub(crate) idle: u64,
@@ -94,6 +96,7 @@ impl Account {
             limit: lease.limit,
             set_limit: lease.set_limit,
             spent,
+            told: lease.told,
             reserved,
             idle: lease.granted.saturating_sub(committed),
             is_busy: spent != lease.told || reserved > 0,

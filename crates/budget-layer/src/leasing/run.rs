@@ -146,6 +146,7 @@ impl Leasing {
             holder: self.holder,
             number: state.number,
             spent: figures.spent,
+            told: figures.told,
             reserved: figures.reserved,
             needs,
             wants,

@@ -57,12 +57,13 @@ impl Pool {
         self.expire(now);
         self.limit = exchange.set_limit.or(self.limit);
         let (holder, limit) = (exchange.holder, self.limit.unwrap_or(exchange.limit));
+        // Of one that is not known: all it has spent, or what came after it was forgotten.
+        let known = exchange.told.min(exchange.spent);
         if !self.held.contains_key(&holder) && !self.make_room() {
+            self.ring.book(exchange.spent - known);
             return Some(Grant::new(0, lasts, limit, self.committed_without(holder)));
         }
         let until = at.checked_add(lasts)?;
-        // Of a holder that was forgotten, everything counts as spent already.
-        let known = if exchange.number > 1 { exchange.spent } else { 0 };
         let Exchange { number, spent, reserved, needs, wants, .. } = *exchange;
         let new = Held { number: 0, spent: known, leased: 0, until, expired: None };
         let held = self.held.entry(holder).or_insert(new);
@@ -128,5 +129,75 @@ impl Pool {
         let Some((&oldest, _)) = expired.min_by_key(|(_, held)| held.until) else { return false };
         self.held.remove(&oldest);
         true
+    }
+}
+
+#[cfg(all(test, not(failsoft_loom)))]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(30);
+
+    fn exchange(holder: Holder, number: u64, spent: u64, told: u64) -> Exchange {
+        Exchange {
+            budget: "test".into(),
+            key: None,
+            unit: Unit::Tokens,
+            window: Window::lifetime(),
+            limit: 100_000,
+            set_limit: None,
+            holder,
+            number,
+            spent,
+            told,
+            reserved: 0,
+            needs: 0,
+            wants: 10,
+        }
+    }
+
+    fn at(at: Instant) -> Now {
+        Now { at: Some(at), ..Now::default() }
+    }
+
+    #[test]
+    fn of_a_holder_that_is_not_known_what_it_has_not_told_counts_also_where_there_is_no_room_for_it() {
+        let (start, holder) = (Instant::now(), Holder::new());
+        let mut pool = Pool::new(&exchange(holder, 1, 0, 0));
+        // What it told before was lost.
+        let grant = pool.exchange(&exchange(holder, 3, 70, 0), LASTS, at(start)).unwrap();
+        assert_eq!((grant.leased, grant.committed), (10, 70));
+        // It was told of more than it knows: the answer was lost.
+        let grant = pool.exchange(&exchange(holder, 4, 80, 0), LASTS, at(start)).unwrap();
+        assert_eq!(grant.committed, 80);
+        for _ in 1..MAX_HOLDERS {
+            assert_eq!(
+                pool.exchange(&exchange(Holder::new(), 1, 0, 0), LASTS, at(start)).unwrap().leased,
+                10
+            );
+        }
+        let too_many = Holder::new();
+        let grant = pool.exchange(&exchange(too_many, 7, 1_005, 1_000), LASTS, at(start)).unwrap();
+        assert_eq!((grant.leased, grant.committed), (0, 85 + 10 * MAX_HOLDERS as u64));
+        // The others' leases are over, and count as spent; one of them is forgotten.
+        let later = at(start + LASTS);
+        let grant = pool.exchange(&exchange(too_many, 8, 1_005, 1_005), LASTS, later).unwrap();
+        assert_eq!((grant.leased, grant.committed), (10, 85 + 10 * MAX_HOLDERS as u64));
+    }
+
+    #[test]
+    fn exchanges_that_come_twice_or_out_of_order_change_nothing() {
+        let (start, holder) = (Instant::now(), Holder::new());
+        let mut pool = Pool::new(&exchange(holder, 1, 0, 0));
+        let first = exchange(holder, 1, 5, 0);
+        let second = Exchange { wants: 20, ..exchange(holder, 2, 9, 5) };
+        let granted = pool.exchange(&first, LASTS, at(start)).unwrap();
+        assert_eq!(pool.exchange(&first, LASTS, at(start)).unwrap(), granted);
+        let granted = pool.exchange(&second, LASTS, at(start + LASTS / 2)).unwrap();
+        let again = pool.exchange(&first, LASTS, at(start + LASTS)).unwrap();
+        assert_eq!((again.leased, again.committed, again.lasts), (granted.leased, 9, LASTS / 2));
+        // A lease that is over is not there again for being asked for again.
+        let over = pool.exchange(&second, LASTS, at(start + 2 * LASTS)).unwrap();
+        assert_eq!((over.leased, over.committed, over.lasts), (0, 29, Duration::ZERO));
     }
 }
