@@ -100,6 +100,8 @@ pub(crate) struct Account {
     paused_until: Option<Instant>,
     /// Somebody set the limit or restored the state: forgetting it would undo that.
     adjusted: bool,
+    /// Somebody set the limit: it is not the configuration's.
+    limit_is_set: bool,
     spend: Spend,
     /// What it has of a budget that others spend from too.
     lease: Option<Box<Lease>>,
@@ -225,6 +227,7 @@ impl Account {
             lately,
             paused_until: None,
             adjusted: false,
+            limit_is_set: false,
             spend: Spend::default(),
             lease: None,
             server: rules.heeds_quota.then(Box::default),
@@ -433,7 +436,7 @@ impl Account {
     /// Sets the limit; calls in flight keep what they reserved.
     pub(crate) fn set_limit(&mut self, rules: &Rules, limit: u64) {
         if !self.set_leased_limit(limit) {
-            self.adjusted = true;
+            (self.adjusted, self.limit_is_set) = (true, true);
             self.limit_to(limit, rules);
         }
     }

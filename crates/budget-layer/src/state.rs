@@ -12,6 +12,12 @@
 //! let after = layer()?;
 //! after.ledger().load(&saved)?;
 //! assert_eq!(after.ledger().budget("7").map(|budget| budget.remaining()), Some(48_800));
+//!
+//! // A limit that was set while the process ran is saved too; one of the configuration follows the configuration.
+//! let saved = after.ledger().save();
+//! let raised = BudgetLayer::builder().tokens(80_000).key_fn(|session: &String| session.clone()).build()?;
+//! raised.ledger().load(&saved)?;
+//! assert_eq!(raised.ledger().budget("7").map(|budget| budget.remaining()), Some(78_800));
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
@@ -26,6 +32,11 @@ use crate::{Budget, Ledger, Spend, Unit};
 pub struct State {
     /// The limit.
     pub limit: u64,
+    /// Whether somebody has set that, by [`Budget::set_limit`], [`Budget::restore`] or a state that was loaded. Then it is loaded. A limit
+    /// that came from the configuration is not: it follows the configuration of whoever loads it. `None`, as in what was saved before there
+    /// was this: it is loaded, and counts as set where the configuration has another.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub limit_is_set: Option<bool>,
     /// What is spent, in the window.
     pub spent: u64,
     /// What was reserved for calls in flight. Whoever loads it counts it as spent: nobody knows what became of those calls. But
@@ -44,7 +55,7 @@ pub struct State {
 }
 
 impl State {
-    /// A limit, and what is spent of it.
+    /// A limit, which is loaded, and what is spent of it.
     #[must_use]
     pub fn new(limit: u64, spent: u64) -> Self {
         Self { limit, spent, ..Self::default() }
@@ -93,8 +104,9 @@ impl Budget {
     }
 
     /// Goes on where another process was when it saved. What was spent in a sliding window counts from now on; a pause takes up where it
-    /// was. Calls in flight here keep what they reserved. Of a budget that is leased from a [store](crate::Store), only what was
-    /// spent on what: the store knows the rest.
+    /// was. The limit is loaded where somebody had [set](State::limit_is_set) it; otherwise it stays as it is here. Calls in flight here keep
+    /// what they reserved. Of a budget that is leased from a [store](crate::Store), only what was spent on what, and a limit that the store
+    /// was not told of yet: it knows the rest.
     pub fn load(&self, state: &State) {
         self.change(|account, rules, now| account.load(rules, state, now));
     }

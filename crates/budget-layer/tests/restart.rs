@@ -133,6 +133,90 @@ fn of_a_day_that_is_over_nothing_is_spent_and_of_the_present_one_all_is() {
     assert!(present.budget().save().period_ends_ms.is_some_and(|ends| ends > 1_700_000_000_000));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_was_set_is_loaded_and_one_of_the_configuration_follows_it() {
+    let of = |tokens| {
+        let session: fn(&Request) -> String = session;
+        BudgetLayer::builder().tokens(tokens).estimate_fixed(30).key_fn(session).max_keys(3).build().unwrap()
+    };
+    let before = of(100);
+    for id in ["plain", "raised", "same"] {
+        assert!(call(&before, id, 25));
+    }
+    for (id, limit) in [("raised", 500), ("same", 100)] {
+        before.ledger().budget(id).unwrap().set_limit(limit);
+    }
+    let mut saved = written(&before.ledger().save());
+    // The configuration changes once, and once more: what was set stays so.
+    for configured in [200, 60] {
+        let after = of(configured);
+        after.ledger().load(&saved).unwrap();
+        let standing = |id: &str| {
+            let budget = after.ledger().budget(id).unwrap();
+            (budget.limit(), budget.spent())
+        };
+        assert_eq!(
+            ["plain", "raised", "same"].map(standing),
+            [(configured, 25), (500, 25), (100, 25)],
+            "{configured}"
+        );
+        assert_eq!(after.ledger().unkeyed().limit(), configured);
+        saved = written(&after.ledger().save());
+    }
+    // The lines are where the new limit has them.
+    let after = of(30);
+    after.ledger().load(&saved).unwrap();
+    let plain = after.ledger().budget("plain").unwrap();
+    assert_eq!((plain.limit(), plain.remaining(), plain.line()), (30, 5, budget_layer::Line::Soft));
+    assert!(!call(&after, "plain", 1));
+    // A limit that was set here already is not undone by one of another configuration.
+    let after = of(100);
+    after.ledger().open("plain").unwrap().set_limit(77);
+    after.ledger().load(&saved).unwrap();
+    assert_eq!(after.ledger().budget("plain").unwrap().limit(), 77);
+}
+
+#[test]
+fn a_state_that_does_not_say_whose_its_limit_was_is_loaded_with_it() {
+    let layer = BudgetLayer::builder().tokens(100).build().unwrap();
+    layer.budget().load(&State::new(40, 10));
+    assert_eq!((layer.budget().limit(), layer.budget().save().limit_is_set), (40, Some(true)));
+    let layer = BudgetLayer::builder().tokens(100).build().unwrap();
+    layer.budget().load(&State::new(100, 10));
+    assert_eq!((layer.budget().limit(), layer.budget().save().limit_is_set), (100, Some(false)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_no_store_was_told_of_yet_is_told_after_a_restart_and_no_other() {
+    let store = budget_layer::MemoryStore::new();
+    let layer = || {
+        let builder = BudgetLayer::builder().tokens(100).estimate_fixed(30);
+        builder.store(budget_layer::Leases::from(store.clone())).build().unwrap()
+    };
+    let (before, other) = (layer(), layer());
+    before.budget().set_limit(40);
+    let saved = written(&before.ledger().save());
+    let after = layer();
+    after.ledger().load(&saved).unwrap();
+    assert_eq!(after.budget().limit(), 40);
+    let model = Model::new();
+    let mut sent = spawn(after.layer(model.clone()).oneshot(common::request()));
+    assert_pending!(sent.poll());
+    assert_eq!(after.budget().save().limit_is_set, Some(false), "the store knows it");
+    // Another has set it since: what was saved of it undoes nothing.
+    let saved = written(&after.ledger().save());
+    let mut theirs = spawn(other.layer(model.clone()).oneshot(common::request()));
+    assert!(theirs.poll().is_ready(), "40 less 30");
+    other.budget().set_limit(300);
+    let mut theirs = spawn(other.layer(model.clone()).oneshot(common::request()));
+    assert_pending!(theirs.poll());
+    let last = layer();
+    last.ledger().load(&saved).unwrap();
+    let mut mine = spawn(last.layer(model.clone()).oneshot(common::request()));
+    assert_pending!(mine.poll());
+    assert_eq!((last.budget().limit(), model.waiting()), (300, 3));
+}
+
 #[test]
 fn the_largest_numbers_are_loaded_without_harm() {
     let layer = BudgetLayer::builder().build().unwrap();

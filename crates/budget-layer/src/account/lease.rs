@@ -66,6 +66,11 @@ impl Lease {
         self.largest[0] = self.largest[0].max(amount);
     }
 
+    /// Somebody has set the limit, and the store has not been told.
+    pub(super) const fn has_limit_to_tell(&self) -> bool {
+        self.set_limit.is_some()
+    }
+
     pub(super) const fn limit(&self) -> u64 {
         match self.set_limit {
             Some(limit) => limit,

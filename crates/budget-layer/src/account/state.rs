@@ -9,6 +9,10 @@ impl Account {
         let reserved = self.ring.reserved();
         State {
             limit: self.limit_of_all(),
+            // What a store was told, it knows.
+            limit_is_set: Some(
+                self.lease.as_ref().map_or(self.limit_is_set, |lease| lease.has_limit_to_tell()),
+            ),
             spent: self.ring.committed() - reserved,
             reserved,
             spend: self.spend,
@@ -30,13 +34,18 @@ impl Account {
             self.paused_until = paused.and_then(|paused| at.checked_add(paused));
         }
         if self.lease.is_some() {
-            // The limit and what was spent the store knows.
+            // What was spent the store knows, and of the limit all that it was told.
+            if state.limit_is_set == Some(true) {
+                self.set_leased_limit(state.limit);
+            }
             return;
         }
-        // A limit of its own would be missed.
-        self.adjusted |= state.limit != rules.limit;
         let in_period = self.ring.is_in_period(state.period_ends_ms, now);
         self.ring.set_spent(if in_period { bounded(state.spent).saturating_add(lost) } else { 0 });
-        self.limit_to(state.limit, rules);
+        if state.limit_is_set.unwrap_or(state.limit != rules.limit) {
+            self.set_limit(rules, state.limit);
+        } else {
+            self.look_at_lines_again(rules);
+        }
     }
 }
