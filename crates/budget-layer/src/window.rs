@@ -12,6 +12,8 @@
 mod calendar;
 #[cfg(all(test, feature = "calendar"))]
 mod driven;
+#[cfg(feature = "calendar")]
+mod periods;
 mod ring;
 
 use std::{fmt, time::Duration};
@@ -31,6 +33,9 @@ pub(crate) use self::ring::Ring;
 /// | lifetime | all that was ever spent | never |
 /// | sliding | what was spent in any stretch of that length, from the beginning of each call on | bit by bit, a thirtieth at a time |
 /// | calendar | the day or month in which the call began | at once, when the next one begins |
+///
+/// A calendar goes by the clock of the machine. One that is set ahead renews a budget; set back, it gives nothing back, and the day that it
+/// comes back to ends at its own midnight, whatever the clock had shown.
 #[derive(Clone)]
 pub struct Window(pub(crate) Kind);
 

@@ -122,6 +122,24 @@ async fn a_clock_that_is_set_back_gives_nothing_back_and_a_day_that_is_left_out_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_was_years_ahead_and_is_set_right_holds_no_budget_up_until_then() {
+    turn_to("2025-06-01T09:00:00Z");
+    let layer = per(berlin()).build().unwrap();
+    let mut service = layer.layer(service_fn(answered));
+    service.call(()).await.unwrap();
+    turn_to("2036-01-01T00:00:00Z");
+    assert_eq!(admitted(&mut service).await, 2);
+    turn_to("2025-06-01T10:00:00Z");
+    assert_eq!(standing(layer.budget()), (120, 0), "all of what was spent today");
+    let denied = service.call(()).await.unwrap_err();
+    assert_eq!(Fault::find(&*denied).unwrap().retry_after(), Some(hours(12)));
+    advance(hours(12)).await;
+    assert_eq!(admitted(&mut service).await, 2);
+    advance(hours(24)).await;
+    assert_eq!(admitted(&mut service).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_waits_for_midnight_if_it_has_the_time() {
     turn_to("2025-10-25T21:00:00Z");
     let layer = per(berlin()).wait(hours(2)).build().unwrap();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-#[cfg(feature = "calendar")]
-use super::calendar::{Calendar, between};
 use super::{Kind, Now, Window};
+#[cfg(feature = "calendar")]
+use super::{calendar::between, periods::Periods};
 
 /// A sliding window moves on by a thirtieth at a time.
 const STEPS: u32 = 30;
@@ -36,17 +36,13 @@ enum Shape {
         cells: Box<[Amounts; CELLS]>,
     },
     #[cfg(feature = "calendar")]
-    Calendar {
-        calendar: Calendar,
-        /// The end of the period, in milliseconds since 1970; not known before the first call.
-        ends: Option<i64>,
-    },
+    Calendar(Box<Periods>),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Amounts {
+pub(super) struct Amounts {
     /// Spent and reserved.
-    committed: u64,
+    pub(super) committed: u64,
     reserved: u64,
 }
 
@@ -60,7 +56,7 @@ impl Ring {
                 cells: Box::new([Amounts::default(); CELLS]),
             },
             #[cfg(feature = "calendar")]
-            Kind::Calendar(calendar) => Shape::Calendar { calendar: calendar.clone(), ends: None },
+            Kind::Calendar(calendar) => Shape::Calendar(Box::new(Periods::new(calendar.clone()))),
         };
         Self { shape, tick: 0, sum: Amounts::default() }
     }
@@ -119,19 +115,8 @@ impl Ring {
                 steps > 0
             }
             #[cfg(feature = "calendar")]
-            Shape::Calendar { calendar, ends } => {
-                let Some(wall) = now.wall else { return false };
-                match *ends {
-                    // A clock that is set back does not bring a day back that is over.
-                    Some(end) if wall < end => return false,
-                    Some(_) => {
-                        self.tick += 1;
-                        self.sum = Amounts::default();
-                    }
-                    None => {}
-                }
-                *ends = Some(calendar.ends(wall));
-                true
+            Shape::Calendar(periods) => {
+                now.wall.is_some_and(|wall| periods.advance(wall, &mut self.tick, &mut self.sum))
             }
         }
     }
@@ -200,10 +185,10 @@ impl Ring {
 
     /// When the period ends, in milliseconds since 1970, if it is one of a calendar that has begun.
     #[cfg_attr(not(feature = "calendar"), allow(clippy::unused_self, reason = "as with the feature"))]
-    pub(crate) const fn ends(&self) -> Option<i64> {
-        match self.shape {
+    pub(crate) fn ends(&self) -> Option<i64> {
+        match &self.shape {
             #[cfg(feature = "calendar")]
-            Shape::Calendar { ends, .. } => ends,
+            Shape::Calendar(periods) => periods.ends(),
             _ => None,
         }
     }
@@ -216,7 +201,7 @@ impl Ring {
     pub(crate) fn is_in_period(&self, period_ends: Option<i64>, now: Now) -> bool {
         match self.shape {
             #[cfg(feature = "calendar")]
-            Shape::Calendar { .. } => period_ends.zip(now.wall).is_none_or(|(ends, now)| now < ends),
+            Shape::Calendar(_) => period_ends.zip(now.wall).is_none_or(|(ends, now)| now < ends),
             _ => true,
         }
     }
@@ -227,12 +212,16 @@ impl Ring {
             Shape::Lifetime | Shape::Leased { .. } => true,
             Shape::Sliding { .. } => tick.saturating_add(CELLS as u64) > self.tick,
             #[cfg(feature = "calendar")]
-            Shape::Calendar { .. } => tick == self.tick,
+            Shape::Calendar(_) => tick == self.tick,
         }
     }
 
     fn change(&mut self, tick: u64, change: impl Fn(&mut Amounts)) {
         if !self.holds(tick) {
+            #[cfg(feature = "calendar")]
+            if let Shape::Calendar(periods) = &mut self.shape {
+                periods.change(tick, change);
+            }
             return;
         }
         if let Shape::Sliding { cells, .. } = &mut self.shape {
@@ -263,10 +252,17 @@ impl Ring {
                 (left <= most).then_some(Duration::ZERO)
             }
             #[cfg(feature = "calendar")]
-            Shape::Calendar { ends, .. } => {
-                Some((*ends)?).filter(|end| *end < i64::MAX).map(|end| between(now.wall.unwrap_or(end), end))
-            }
+            Shape::Calendar(periods) => Some(periods.ends()?)
+                .filter(|end| *end < i64::MAX)
+                .map(|end| between(now.wall.unwrap_or(end), end)),
         }
+    }
+}
+
+#[cfg(all(test, feature = "calendar", not(failsoft_loom)))]
+impl Ring {
+    pub(super) fn periods_known(&self) -> usize {
+        if let Shape::Calendar(periods) = &self.shape { periods.known() } else { 0 }
     }
 }
 
