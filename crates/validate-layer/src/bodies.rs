@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bytes::Bytes;
 use failsoft_core::{
     BoxError, Class, Facts, Fault, Finding, Held, Hold, Insight, ReadWhole, Report, Severity, SoftKind,
     UnpinBody, Verdict, Whole, class_of_status, is_encoded, json,
@@ -168,12 +169,8 @@ fn read<B>(
             events::unchecked(validator, "head");
             Judged::Done(Ok((parts, Held::whole(bytes, trailers))))
         }
-        Whole::Complete { bytes, trailers } if is_stream => {
-            stream(parts, Held::whole(bytes, trailers), asked, validator)
-        }
         Whole::Complete { bytes, trailers } => {
-            let answer = Answer::of_body(&bytes, is_encoded(&parts.headers)).with_asked(asked);
-            judge(parts, Held::whole(bytes, trailers), &answer, validator)
+            read_whole(parts, bytes, trailers, is_stream, asked, validator)
         }
         Whole::TooLarge(held) if is_stream && validator.beyond == Beyond::AtEnd => {
             let held = at_end(&parts, held, asked.as_ref(), validator);
@@ -188,10 +185,13 @@ fn read<B>(
     }
 }
 
-/// Looks at a stream that was held to its end, by what its reader has made of it.
-fn stream<B>(
+/// Looks at a body that was held to its end: by what a reader inside has made of it meanwhile, and where there was none by
+/// itself, unless it is a stream.
+fn read_whole<B>(
     parts: Parts,
-    held: Held<B>,
+    bytes: Bytes,
+    trailers: Option<HeaderMap>,
+    is_stream: bool,
     asked: Option<Arc<Asked>>,
     validator: &Arc<Validator>,
 ) -> Judged<B> {
@@ -202,10 +202,14 @@ fn stream<B>(
     }
     let settled = insight.filter(|insight| insight.verdict().is_some());
     match settled.and_then(|insight| insight.read(Answer::of_facts)) {
-        Some(answer) => judge(parts, held, &answer.with_asked(asked), validator),
-        None => {
+        Some(answer) => judge(parts, Held::whole(bytes, trailers), &answer.with_asked(asked), validator),
+        None if is_stream => {
             events::unchecked(validator, "stream");
-            Judged::Done(Ok((parts, held)))
+            Judged::Done(Ok((parts, Held::whole(bytes, trailers))))
+        }
+        None => {
+            let answer = Answer::of_body(&bytes, is_encoded(&parts.headers)).with_asked(asked);
+            judge(parts, Held::whole(bytes, trailers), &answer, validator)
         }
     }
 }

@@ -37,7 +37,7 @@
 //! |---|---|
 //! | its `Insight` carries a failure, and the status says success | a fault with that verdict: an error inside a 200 never passes for an answer. One that is cut at the limit of tokens because it goes round in circles is a loop |
 //! | its `Insight` carries text, tool calls, or why it ended | those are checked; the body is not read |
-//! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text |
+//! | another success | the body is held up to [`max_body`](ValidateBuilder::max_body) and checked as text; a stream that does not say so, such as Gemini's as one JSON array, by what a reader inside has made of it until then |
 //! | a failure by its status, 1xx, 204, 205 | passes untouched, unread |
 //! | a stream (`text/event-stream`, NDJSON, JSON lines, gRPC) whose `Insight` has a good verdict and the answer: it was held to its end | that answer is checked; the body is not read |
 //! | a stream whose `Insight` is completed while it runs | as [`StreamMode`] says: judged at its end, where a failure is an error in the body (the default), or held and judged before anything is handed on |

@@ -85,6 +85,7 @@ pub struct Validator {
 /// What becomes of streamed answers: `text/event-stream`, NDJSON, JSON lines, gRPC and the like.
 ///
 /// A stream is judged by what a reader inside, such as llm-layer, has made of it in the [`Insight`](failsoft_core::Insight). One that nobody has read passes.
+/// One that comes as `application/json`, as Gemini's can, is not told from a whole answer, and is always held: ask for server-sent events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamMode {

@@ -24,18 +24,31 @@ struct Stream {
     /// Nothing comes after the last piece, not even the end.
     hangs: bool,
     waited: bool,
+    content_type: &'static str,
 }
 
 impl Stream {
     fn new(answer: &'static str) -> Self {
         let pieces = VecDeque::from(["data: a\n\n", "data: b\n\n", "data: [DONE]\n\n"]);
         let learns = Some((Verdict::SUCCESS, answer));
-        Self { pieces, insight: Insight::new(), learns, hangs: false, waited: false }
+        Self {
+            pieces,
+            insight: Insight::new(),
+            learns,
+            hangs: false,
+            waited: false,
+            content_type: "text/event-stream",
+        }
+    }
+
+    /// It comes as one JSON array.
+    fn array(self) -> Self {
+        Self { content_type: "application/json", ..self }
     }
 
     fn response(self) -> Response<Self> {
         let insight = self.insight.clone();
-        let response = Response::builder().header("content-type", "text/event-stream").extension(insight);
+        let response = Response::builder().header("content-type", self.content_type).extension(insight);
         response.body(self).unwrap()
     }
 }
@@ -193,4 +206,24 @@ async fn a_judge_is_asked_before_the_end_is_handed_on() {
     for mode in [StreamMode::Pass, StreamMode::Hold] {
         assert_eq!(through(builder(mode), Stream::new("hi")).await.unwrap().0, WHOLE);
     }
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_say_so_is_held_and_judged_by_what_its_reader_made_of_it() {
+    // Gemini's, as one JSON array: its bytes were taken for the answer, so that each good one failed.
+    for mode in [StreamMode::Pass, StreamMode::Hold] {
+        let builder = || asks_for_city().streams(mode);
+        let (came, error, insight) =
+            through(builder(), Stream::new(r#"{"city": "Oslo"}"#).array()).await.unwrap();
+        assert!(came == WHOLE && error.is_none() && insight.verdict() == Some(Verdict::SUCCESS));
+        let error = through(builder(), Stream::new(r#"{"town": "Oslo"}"#).array()).await.unwrap_err();
+        assert_eq!(class(&error), Class::Soft(SoftKind::MissingField));
+    }
+    // A reader that finds a failure in it is believed.
+    let mut failed = Stream::new("").array();
+    failed.learns = Some((Verdict::of(Class::Overloaded), ""));
+    assert_eq!(class(&through(ValidateLayer::builder(), failed).await.unwrap_err()), Class::Overloaded);
+    // Where nobody has read it, it is looked at as it is.
+    let unread = Stream { learns: None, ..Stream::new("").array() };
+    assert_eq!(class(&through(asks_for_city(), unread).await.unwrap_err()), Class::Soft(SoftKind::Malformed));
 }
