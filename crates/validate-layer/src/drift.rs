@@ -33,7 +33,7 @@
 //! | memory | the last 100 answers or so | older ones fade: what changes slowly is followed |
 //! | shortest text | 64 bytes | the direction of "Yes." says nothing |
 //! | keys | 10 000 | the least recently used go; new ones that find no room share one centroid; of one beyond 256 bytes the beginning and a hash are kept |
-//! | time for an embedding | 5 s, and never longer than the deadline of the current [`Call`] | an embedding that fails, or takes longer, is no finding |
+//! | time for an embedding | 5 s, and never longer than the deadline of the current [`Call`](failsoft_core::Call) | an embedding that fails, or takes longer, is no finding |
 
 use std::{
     fmt,
@@ -43,13 +43,13 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Call, ConfigError, DEFAULT_KEYS, Embed, Embedding, Evict, Finding, KeyMap, Mark, Report,
-    Severity, SoftKind, bounded_key,
+    BoxError, ConfigError, DEFAULT_KEYS, Embed, Embedding, Evict, Finding, KeyMap, Report, Severity,
+    SoftKind, bounded_key,
 };
 
 use crate::{
     Answer,
-    judge::{Checking, SlowCheck},
+    judge::{Checking, SlowCheck, Spending},
 };
 
 const WARM_UP: u32 = 20;
@@ -195,19 +195,18 @@ impl SlowCheck for Drift {
         let Some(text) = text else { return Box::pin(std::future::ready(Report::new())) };
         let drift = self.clone();
         let key: Arc<str> = answer.asked().and_then(crate::Asked::key).unwrap_or_default().into();
-        let call = Call::options().isolated().mark(Mark::Judging).timeout(self.timeout).begin();
-        let slot = Call::slot();
-        let embedding = call.enter(|| self.embed.embed(text));
+        let spending = Spending::within(self.timeout);
+        let embedding = spending.call().enter(|| self.embed.embed(text));
         Box::pin(async move {
+            // Outlives what spends.
+            let spending = spending;
+            let call = spending.call();
             // The deadline of the call whose answer it is may be nearer.
             let embedding = call.scope(embedding);
             let embedding = match call.deadline() {
                 Some(deadline) => tokio::time::timeout_at(deadline, embedding).await,
                 None => Ok(embedding.await),
             };
-            if let Some(mut slot) = slot {
-                slot.set(&call.usage());
-            }
             match embedding {
                 Ok(Ok(embedding)) => drift.compare(&key, &embedding),
                 // That nothing could be compared is no finding.

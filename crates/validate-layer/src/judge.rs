@@ -54,7 +54,7 @@ use std::{
 };
 
 use failsoft_core::{
-    BoxError, Call, Class, ConfigError, Fault, Finding, Mark, Report, Severity, SoftKind, Verdict,
+    BoxError, Call, Class, ConfigError, Fault, Finding, Mark, Report, Severity, Slot, SoftKind, Verdict,
 };
 use tower_service::Service;
 
@@ -130,10 +130,11 @@ impl SlowCheck for Judge {
     fn begin(&self, answer: &Answer) -> Checking {
         let judge = self.clone();
         let answer = answer.clone();
-        // Whose tokens the judge spends.
-        let slot = Call::slot();
-        let call = Call::options().isolated().mark(Mark::Judging).timeout(self.timeout).begin();
+        let spending = Spending::within(self.timeout);
         Box::pin(async move {
+            // Outlives what spends.
+            let spending = spending;
+            let call = spending.call();
             let asked = call.enter(|| judge.ask.ask(answer));
             let outcome = match call.deadline() {
                 Some(deadline) => match tokio::time::timeout_at(deadline, call.scope(asked)).await {
@@ -145,9 +146,6 @@ impl SlowCheck for Judge {
                 },
                 None => call.scope(asked).await,
             };
-            if let Some(mut slot) = slot {
-                slot.set(&call.usage());
-            }
             outcome.unwrap_or_else(|error| judge.failed(&error).into())
         })
     }
@@ -159,6 +157,33 @@ impl fmt::Debug for Judge {
             .field("timeout", &self.timeout)
             .field("failure", &self.failure)
             .finish_non_exhaustive()
+    }
+}
+
+/// The call of a check of its own, and whose tokens it spends: what it used by then is told when this drops, so also where
+/// nobody waits for its end.
+pub(crate) struct Spending {
+    slot: Option<Slot>,
+    call: Call,
+}
+
+impl Spending {
+    /// Begins it, with as much time.
+    pub(crate) fn within(timeout: Duration) -> Self {
+        let slot = Call::slot();
+        Self { slot, call: Call::options().isolated().mark(Mark::Judging).timeout(timeout).begin() }
+    }
+
+    pub(crate) const fn call(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl Drop for Spending {
+    fn drop(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.set(&self.call.usage());
+        }
     }
 }
 

@@ -185,6 +185,27 @@ async fn what_a_judge_costs_is_the_calls() {
 }
 
 #[tokio::test]
+async fn what_a_judge_has_cost_is_the_calls_also_where_nobody_waits_for_what_it_says() {
+    // The first of its own calls has ended, the next never does.
+    let judge = || {
+        Judge::new(service_fn(|_: Answer| async {
+            let mut slot = Call::slot().unwrap();
+            slot.set(&Usage { input: Some(5), output: Some(1), ..Usage::default() });
+            drop(slot);
+            pending::<Result<Report, Infallible>>().await
+        }))
+    };
+    let call = Call::begin();
+    let layer = ValidateLayer::values(|text: &String| Answer::new(text.as_str())).judge(judge());
+    let layer = layer.build().unwrap();
+    let service = layer.layer(service_fn(|text: &'static str| ready(Ok::<_, Infallible>(text.to_owned()))));
+    let mut waiting = tokio_test::task::spawn(call.scope(service.oneshot("hi")));
+    assert!(waiting.poll().is_pending());
+    drop(waiting);
+    assert_eq!((call.usage().input, call.usage().output), (Some(5), Some(1)));
+}
+
+#[tokio::test]
 async fn plain_values_have_judges_too_and_a_dropped_call_drops_its_judge() {
     let alive = Arc::new(());
     let held = Arc::clone(&alive);
