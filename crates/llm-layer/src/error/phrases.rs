@@ -73,8 +73,12 @@ pub(super) fn prompt_and_window(message: &str) -> Option<(u64, u64)> {
     (prompt < window).then_some((prompt, window))
 }
 
+/// What the server says, in lower case: what it repeats of the request says whoever wrote that.
 fn lower(message: &str) -> String {
-    lens::head(message, MAX_BYTES).to_ascii_lowercase()
+    let mut text = lens::head(message, MAX_BYTES).to_ascii_lowercase();
+    let repeats = REPEATS.iter().filter_map(|before| text.find(before)).min();
+    text.truncate(repeats.unwrap_or(text.len()));
+    text
 }
 
 fn any(text: &str, phrases: &[&str]) -> bool {
@@ -88,6 +92,10 @@ fn names_a_missing_model(text: &str) -> bool {
         line.starts_with("model") && any(line, &["not exist", "not found"])
     })
 }
+
+/// Behind one of these comes what did not pass a validator, as pydantic writes it in the answers of vLLM and other servers that stand
+/// on FastAPI.
+const REPEATS: &[&str] = &["'input':", "\"input\":", "input_value="];
 
 const QUOTA: &[&str] = &[
     "credit balance is too low",

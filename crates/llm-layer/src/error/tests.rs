@@ -62,6 +62,42 @@ fn numbers_and_words_that_a_400_repeats_do_not_decide() {
 }
 
 #[test]
+fn what_a_validator_repeats_of_the_request_does_not_decide() {
+    // Else one caller with these words in a wrong request would open the circuit for all.
+    for repeated in [
+        "Your credit balance is too low",
+        "no credits left",
+        "invalid api key",
+        "prompt is too long",
+        "no such model",
+    ] {
+        for message in [
+            format!(
+                "[{{'type': 'string_type', 'loc': ('body', 'messages', 0, 'content'), 'msg': 'Input should be a valid string', 'input': {{'x': '{repeated}'}}}}]"
+            ),
+            format!(
+                "1 validation error for ChatCompletionRequest\nmessages.0.role\n  Field required [type=missing, input_value={{'content': '{repeated}'}}, input_type=dict]"
+            ),
+            format!(
+                "[{{\"type\": \"missing\", \"msg\": \"Field required\", \"input\": {{\"content\": \"{repeated}\"}}}}]"
+            ),
+        ] {
+            let message = serde_json::to_string(&message).unwrap();
+            for body in [
+                format!(r#"{{"object":"error","message":{message},"type":"BadRequestError","code":400}}"#),
+                format!(r#"{{"error":{{"message":{message},"type":"Bad Request","code":400}}}}"#),
+            ] {
+                assert_eq!(class(400, &body), Class::Invalid, "{body}");
+            }
+        }
+        // What a gateway repeats of the provider's own word does.
+        let word =
+            format!(r#"{{"error":{{"message":"AnthropicException - {{\"message\":\"{repeated}\"}}"}}}}"#);
+        assert_ne!(class(400, &word), Class::Invalid, "{word}");
+    }
+}
+
+#[test]
 fn a_spend_limit_that_comes_as_a_400_is_quota() {
     // V-A7
     for text in ["You have reached your specified API usage limits.", "Your credit balance is too low to …"]
