@@ -70,8 +70,8 @@ impl<M, Q> ValidateBuilder<M, Q> {
     /// `Clone`.
     ///
     /// Whoever sends the requests chooses those schemas. So only such are used that have at most 64 KiB, refer to nothing outside and not
-    /// to themselves, and are no larger than 4 096 values when all references are written out; calls of tools with others are not
-    /// checked, and an info `tool.schema_unusable` says so. 256 compiled ones are kept.
+    /// to themselves, are no larger than 4 096 values when all references are written out, and whose patterns take no more than 1 MiB
+    /// when they are compiled, in equal parts; calls of tools with others are not checked, and an info `tool.schema_unusable` says so. 256 compiled ones are kept.
     #[cfg(all(feature = "http", feature = "schema"))]
     pub fn chat_requests(mut self) -> ValidateBuilder<M, crate::ChatRequests> {
         self.options.offered_schemas = true;

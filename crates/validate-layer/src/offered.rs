@@ -14,8 +14,8 @@ use crate::{
     Answer, Asked, Check, Inspect,
     asked::sealed::Sealed,
     checks::{
-        Schema,
-        schema::{check_calls, is_bounded},
+        Schema, SchemaOptions,
+        schema::{check_calls, is_bounded, patterns_in},
     },
 };
 
@@ -28,6 +28,9 @@ const MAX_NODES: usize = 4_096;
 
 /// The deepest that it may be.
 const MAX_DEPTH: usize = 64;
+
+/// What all patterns of one may take when they are compiled, in bytes: a short one can be as large as it is allowed to be.
+const MAX_PATTERNS: usize = 1 << 20;
 
 /// So many compiled schemas are kept.
 const KEPT: usize = 256;
@@ -425,7 +428,11 @@ impl Check for OfferedSchemas {
 fn compile(text: &str) -> Option<Schema> {
     let schema = serde_json::from_str(text).ok()?;
     let mut left = MAX_NODES;
-    is_bounded(&schema, &schema, 0, &mut left).then(|| Schema::new(&schema).ok())?
+    if !is_bounded(&schema, &schema, 0, &mut left) {
+        return None;
+    }
+    let each = MAX_PATTERNS / patterns_in(&schema, &schema).max(1);
+    SchemaOptions::default().compile_within(&schema, each).ok()
 }
 
 impl fmt::Debug for Offered {

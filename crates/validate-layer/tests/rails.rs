@@ -212,6 +212,8 @@ mod offered {
             json!({"$id": "https://evil.example/", "$ref": "x"}),
             json!({"type": "what"}),
             json!({"description": "x".repeat(70_000)}),
+            // Each would be 1 MiB large.
+            json!({"properties": (0..300).map(|i| (format!("a{i}"), json!({"pattern": r"\p{L}{40}"}))).collect::<serde_json::Map<_, _>>()}),
         ] {
             let request = &dialects(&schema)[0];
             assert_eq!(

@@ -88,7 +88,12 @@ impl SchemaOptions {
     ///
     /// When it is no valid schema, refers to another document, or has a pattern that a linear engine cannot run.
     pub fn compile(self, schema: &Value) -> Result<Schema, ConfigError> {
-        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN);
+        self.compile_within(schema, MAX_PATTERN)
+    }
+
+    /// The same with another limit on what each compiled pattern may take, in bytes.
+    pub(crate) fn compile_within(self, schema: &Value, max_pattern: usize) -> Result<Schema, ConfigError> {
+        let patterns = PatternOptions::regex().size_limit(max_pattern).dfa_size_limit(max_pattern);
         let mut options = jsonschema::options()
             .with_pattern_options(patterns)
             .should_validate_formats(self.formats)
@@ -379,6 +384,24 @@ pub(crate) fn is_bounded(node: &Value, root: &Value, depth: usize, left: &mut us
             }) && schemas_in(fields).all(|node| is_bounded(node, root, depth + 1, left))
         }
         _ => true,
+    }
+}
+
+/// How many patterns there are in a [bounded](is_bounded) schema with its references written out.
+#[cfg(feature = "http")]
+pub(crate) fn patterns_in(node: &Value, root: &Value) -> usize {
+    match node {
+        Value::Array(all) => all.iter().map(|node| patterns_in(node, root)).sum(),
+        Value::Object(fields) => {
+            let pattern = usize::from(fields.get("pattern").is_some_and(Value::is_string));
+            let keys = fields.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+            let pointer =
+                fields.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+            let target = pointer.and_then(|pointer| root.pointer(pointer));
+            let inside = schemas_in(fields).chain(target).map(|node| patterns_in(node, root)).sum::<usize>();
+            pattern + keys + inside
+        }
+        _ => 0,
     }
 }
 
