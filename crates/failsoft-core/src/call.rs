@@ -47,11 +47,13 @@ pub use self::{
     frame::{Deferred, EnteredDeferred},
     reserved::{OnClose, Reservation, Reserved},
     taken::TakenRetry,
+    telling::Told,
 };
 use self::{
     frame::{Entered, Frame, Retrying, is_in_call, with_frame},
     reserved::NoReservation,
     routes::Routes,
+    telling::Handed,
 };
 use crate::{Next, Trail, ledger::Ledger};
 
@@ -73,7 +75,8 @@ struct Scope<R: ?Sized = dyn Reservation> {
     routing: bool,
     /// Whether this scope, or one around it, remembers routes.
     routed: bool,
-    /// Whether it is that of one route, and whether the caller is in haste, see [`CallOptions::route`].
+    /// Whether it is that of one route, or of another attempt beside others; and whether the caller is in haste, see
+    /// [`CallOptions::route`].
     route: bool,
     hurried: bool,
     /// Whether it was a [`Deferred`] scope before something was recorded.
@@ -101,8 +104,8 @@ struct Notes {
     /// Kept by each scope that a fallback opened: until when its first route has time; and by those of its other routes, where that
     /// has become less than their deadline.
     route_limit: Option<Instant>,
-    /// Kept by each scope: which attempts of the trail were told in it, one bit each.
-    told: u32,
+    /// Kept by each scope: the outcome that was handed on in it last, and is not decided about.
+    handed: Option<Handed>,
     /// Kept by the scopes of retries.
     blockers: Blockers,
 }
@@ -188,6 +191,12 @@ impl CallOptions {
     pub fn route(mut self, hurried: bool) -> Self {
         (self.route, self.hurried) = (true, hurried);
         self
+    }
+
+    /// It is one of several attempts that run beside each other, and not the first of them, which has the scope around: what is told of
+    /// it is not told of that one.
+    pub fn beside(self) -> Self {
+        self.route(true)
     }
 
     /// Begins the call, as a child of the current one where there is one.

@@ -109,7 +109,7 @@ pub use self::{
     bounds::{CloneService, IntoBoxError},
     call::{
         Blocker, Blockers, Call, CallOptions, Deferred, EnteredDeferred, Mark, OnClose, Reservation,
-        Reserved, Scoped, TakenRetry,
+        Reserved, Scoped, TakenRetry, Told,
     },
     carry::{Carried, Carry, CarryLayer, TakesCarried, Uncarry, UncarryFuture, UncarryLayer},
     class::{Blame, Class, Denier, Limit, SoftKind},
@@ -130,7 +130,7 @@ pub use self::{
     replay::{Auto, Cloned, Once, Repeat, Replay, Stamp},
     report::{Explained, Finding, MAX_FINDINGS, MAX_TEXT, Report, Severity},
     tokens::estimate_tokens,
-    trail::{Attempt, MAX_ATTEMPTS, Next, Trail},
+    trail::{Attempt, Decision, MAX_ATTEMPTS, Next, Trail},
     usage::Usage,
     verdict::{Hint, Verdict},
 };

@@ -31,13 +31,24 @@ pub struct Attempt {
     pub took: Option<Duration>,
     /// Tokens that the attempt used, where they are known.
     pub usage: Option<Usage>,
-    /// What was done next, and why.
+    /// What was done next, and why: by the last one that decided about it, which is the outermost.
     pub next: Next,
-    /// Why a layer further in had given up on it, where the layer around it took this next step; both are shown, in their order:
-    /// `a transient (attempts_spent, next_route)`.
-    pub gave_up: Option<Next>,
+    /// What was decided about it before, in that order: by layers further in that handed it on, and by one that could not do what it had
+    /// meant to. All are shown: `a transient (retry, not_ready, next_route)`. That it was answered is not among them, where another
+    /// one decided otherwise.
+    pub earlier: Vec<Decision>,
     /// Whether this outcome opened a circuit.
     pub opened: bool,
+}
+
+/// What one layer did after an attempt that another one had the last word about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Decision {
+    /// The crate that decided.
+    pub layer: &'static str,
+    /// What was done next.
+    pub next: Next,
 }
 
 /// What a layer did after an attempt.
@@ -109,16 +120,13 @@ impl Next {
     }
 
     /// Whether the layer handed the outcome on, to those around it.
-    const fn hands_on(self) -> bool {
+    pub(crate) const fn hands_on(self) -> bool {
         match self {
-            Self::Retry
-            | Self::Hedge
-            | Self::Overtaken
-            | Self::Reask
-            | Self::NextRoute
-            | Self::Cached
-            | Self::Skipped => false,
+            Self::Retry | Self::Hedge | Self::Overtaken | Self::Reask | Self::NextRoute | Self::Skipped => {
+                false
+            }
             Self::Answered
+            | Self::Cached
             | Self::Final
             | Self::AttemptsSpent
             | Self::BudgetEmpty
@@ -145,7 +153,7 @@ impl Attempt {
             took: None,
             usage: None,
             next: Next::Final,
-            gave_up: None,
+            earlier: Vec::new(),
             opened: false,
         }
     }
@@ -155,6 +163,23 @@ impl Attempt {
     pub const fn then(mut self, next: Next) -> Self {
         self.next = next;
         self
+    }
+
+    /// All that was decided about it, in that order; the last is [`next`](Self::next).
+    pub fn decisions(&self) -> impl Iterator<Item = Decision> + '_ {
+        self.earlier.iter().copied().chain([Decision { layer: self.layer, next: self.next }])
+    }
+
+    /// The last word was another's before.
+    fn then_by(&mut self, layer: &'static str, next: Next) {
+        if self.next != Next::Answered {
+            self.earlier.push(Decision { layer: self.layer, next: self.next });
+        }
+        (self.layer, self.next) = (layer, next);
+    }
+
+    fn was_decided_by(&self, layer: &str) -> bool {
+        self.layer == layer || self.earlier.iter().any(|decision| decision.layer == layer)
     }
 
     /// Names the target.
@@ -189,30 +214,42 @@ impl Trail {
         }
     }
 
-    /// Puts a layer's decision to the attempt whose outcome another one has handed on to it: the last of those `told` (a bit for
-    /// each place) that was no loser beside it. Gives it back where that is another attempt.
-    pub(crate) fn settle(&mut self, told: u32, decided: Attempt) -> Option<Attempt> {
-        let places = (0..self.attempts.len()).rev().filter(|place| (told >> place) & 1 == 1);
-        let mut ended = places.filter(|&place| self.attempts[place].next != Next::Overtaken);
-        let last = ended.next().and_then(|place| self.attempts.get_mut(place));
-        let same = |last: &&mut Attempt| {
-            last.layer != decided.layer
-                && last.next.hands_on()
-                && last.verdict.class() == decided.verdict.class()
+    /// The place of the next attempt, counted on beyond those that are kept.
+    pub(crate) fn next_place(&self) -> usize {
+        self.attempts.len().saturating_add(self.dropped)
+    }
+
+    /// Adds what a layer around has decided about an attempt. `names_it`: the layer's name for the target is the one that counts.
+    pub(crate) fn decide(&mut self, place: usize, decided: Attempt, names_it: bool) {
+        let Some(told) = self.attempts.get_mut(place) else { return };
+        told.opened |= decided.opened;
+        // What is found wrong with a good answer is news. Of a failure, who saw it first knows most: what is handed on may stand for more
+        // than this attempt.
+        if told.verdict.is_success() || told.verdict.class() == decided.verdict.class() {
+            let unsent = told.verdict.is_unsent();
+            told.verdict = if unsent { decided.verdict.with_unsent() } else { decided.verdict };
+        }
+        // The one around has seen all of those before it, too.
+        told.took = told.took.or(decided.took);
+        told.delay = decided.delay.or(told.delay);
+        // A fallback inside of another has named it already.
+        let is_named = !names_it || told.was_decided_by(decided.layer);
+        let (first, second) = if is_named {
+            (told.target.take(), decided.target)
+        } else {
+            (decided.target, told.target.take())
         };
-        let Some(last) = last.filter(same) else { return Some(decided) };
-        let gave_up = if last.next == Next::Answered { None } else { Some(last.next) };
-        // What the layer further in knows is the attempt's own; the one around has seen all of those before it, too.
-        *last = Attempt {
-            target: decided.target.or_else(|| last.target.take()),
-            delay: last.delay,
-            took: last.took.or(decided.took),
-            usage: last.usage,
-            opened: last.opened || decided.opened,
-            gave_up: last.gave_up.or(gave_up),
-            ..decided
-        };
-        None
+        told.target = first.or(second);
+        if (told.next, decided.next) != (Next::Cached, Next::Answered) {
+            told.then_by(decided.layer, decided.next);
+        }
+    }
+
+    /// What was decided about an attempt came to nothing.
+    pub(crate) fn then(&mut self, place: usize, next: Next) {
+        if let Some(told) = self.attempts.get_mut(place) {
+            told.then_by(told.layer, next);
+        }
     }
 
     /// The attempts, oldest first.
@@ -239,10 +276,15 @@ impl fmt::Display for Trail {
         for (i, attempt) in self.attempts.iter().enumerate() {
             write!(f, "{}{}", if i == 0 { "" } else { " > " }, attempt.target.as_deref().unwrap_or("-"))?;
             write!(f, " {} (", attempt.verdict.class())?;
-            if let Some(gave_up) = attempt.gave_up.filter(|gave_up| *gave_up != attempt.next) {
-                write!(f, "{}, ", gave_up.as_str())?;
+            let mut said = None;
+            for decision in attempt.decisions() {
+                // Layers of one kind inside each other often say the same.
+                if said != Some(decision.next) {
+                    write!(f, "{}{}", if said.is_some() { ", " } else { "" }, decision.next.as_str())?;
+                }
+                said = Some(decision.next);
             }
-            write!(f, "{})", attempt.next.as_str())?;
+            f.write_str(")")?;
         }
         if self.dropped > 0 {
             write!(f, " > and {} more", self.dropped)?;

@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use self::{
+    attempts::youngest,
     judge::failure,
     stage::{Outcome, Progress, Stage, begin},
 };
@@ -170,7 +171,7 @@ where
         let tokens = shared.affinity.tokens(request);
         if tokens.is_some() || !shared.plan.asks_first() {
             let cascade = Cascade::new(this.kept.is_some(), affinity, tokens);
-            *this.course = Some(Course::new(cascade, key));
+            *this.course = Some(Course::new(cascade, None, key));
             return self.begin_on(cx);
         }
         // The way of most calls: nothing is noted, and nothing made, for a first route that answers at once.
@@ -194,7 +195,7 @@ where
             progress => progress,
         };
         let cascade = Cascade::begun(&shared.plan, this.kept.is_some(), affinity, scope);
-        *this.course = Some(Course { lane: Some(Lane::first()), ..Course::new(cascade, key) });
+        *this.course = Some(Course::new(cascade, Some(Lane::first()), key));
         self.begun_with(progress, cx)
     }
 }
@@ -266,8 +267,35 @@ where
     R: Service<Req>,
     K: Keep<Req, S::Response>,
 {
-    fn new(cascade: Cascade<S::Response>, key: Option<K::Key>) -> Self {
-        Self { cascade, lane: None, key, others: Vec::new(), replaying: None }
+    fn new(cascade: Cascade<S::Response>, lane: Option<Lane>, key: Option<K::Key>) -> Self {
+        Self { cascade, lane, key, others: Vec::new(), replaying: None }
+    }
+
+    /// Attempts that ran beside each other are dropped together.
+    #[cold]
+    fn cut_off(&mut self) {
+        let Self { cascade, lane, others, .. } = self;
+        for other in &mut *others {
+            let mut other = other.as_mut().project();
+            other.lane.enter(cascade.scope(), || other.stage.set(Stage::Over));
+        }
+        let youngest = youngest(lane.as_ref(), others);
+        let lanes = lane.iter().chain(others.iter().map(|other| &other.lane));
+        lanes.filter(|lane| Some(lane.number()) != youngest).for_each(|lane| cascade.cut_off(lane));
+    }
+}
+
+impl<S, R, Req, K> Drop for Course<S, R, Req, K>
+where
+    S: Service<Req>,
+    R: Service<Req>,
+    K: Keep<Req, S::Response>,
+{
+    #[inline]
+    fn drop(&mut self) {
+        if self.others.len() > usize::from(self.lane.is_none()) {
+            self.cut_off();
+        }
     }
 }
 

@@ -151,7 +151,7 @@ async fn after_the_first_content_the_next_route_follows_behind_an_event_and_neve
     assert_eq!((end, eu.asked(), us.asked()), (None, 1, 1));
     assert_eq!(
         call.trail().to_string(),
-        "eu success (answered) > eu transient (next_route) > eu denied.loop (skipped) > us success (answered)"
+        "eu transient (next_route) > eu denied.loop (skipped) > us success (answered)"
     );
     assert_eq!((call.further_attempts(), call.usage().output), (1, Some(20)), "both have used tokens");
 

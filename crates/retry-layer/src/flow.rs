@@ -211,12 +211,13 @@ where
         }
         if verdict.class().is_denied() && self.more.as_ref().is_some_and(|more| more.previous.is_some()) {
             // A refusal of ours is no outcome, and no attempt: the upstream's own, from before, is.
+            self.gave_up(verdict, Next::Final, None);
             grant.into_iter().for_each(Grant::give_back);
-            return self.return_previous(verdict, Next::Final);
+            return self.return_previous(None);
         }
         self.share(&verdict);
         match self.another(&outcome, &verdict) {
-            Ok((request, delay, grant)) => {
+            Ok((request, delay, mut grant)) => {
                 let Self { shared, classify, replay, .. } = self;
                 let Shared { policy, meters, .. } = &**shared;
                 let more = self.more.get_or_insert_default();
@@ -225,12 +226,13 @@ where
                 }
                 events::again(more.target.as_deref(), &verdict, more.attempts, delay);
                 meters.retry(verdict.class(), delay, policy.budget.as_ref());
-                more.record(verdict, Next::Retry, Some(delay), usage);
+                let told = more.tell(verdict, Next::Retry, Some(delay), usage);
+                grant.retry.after(&told);
                 (more.next, more.grant, more.blockers) = (Some(request), Some(grant), Call::take_blockers());
                 (more.waited, more.held) = (delay, Duration::ZERO);
                 // A response goes now, and with it the connection that it may hold.
                 let outcome = outcome.map(|response| classify.status_code(&response));
-                more.previous = Some(Previous { verdict, outcome });
+                more.previous = Some(Previous { verdict, outcome, told });
                 Then::Wait(delay)
             }
             Err(why) => {
@@ -376,7 +378,7 @@ where
         events::gave_up(target.as_deref(), &verdict, more.attempts, why);
         self.shared.meters.gave_up(why);
         if Call::is_current() {
-            more.record(verdict, why, None, None);
+            let _told = more.tell(verdict, why, None, None);
         }
         let message = match verdict.class() {
             Class::Timeout(_) => "no time was left for an attempt",
@@ -471,20 +473,31 @@ where
     fn undone(&mut self, why: Next) -> Then<S::Response, Req> {
         let more = self.more.get_or_insert_default();
         (more.grant, more.next, more.timer, more.blockers) = (None, None, None, Blockers::default());
-        let verdict = more.previous.as_ref().map_or(Verdict::of(Class::Unknown), |previous| previous.verdict);
-        self.return_previous(verdict, why)
+        self.return_previous(Some(why))
     }
 
-    /// Returns the outcome of the attempt before: its error, or a fault that stands for its response.
-    fn return_previous(&mut self, verdict: Verdict, why: Next) -> Then<S::Response, Req> {
-        self.gave_up(verdict, why, None);
-        let (verdict, status) = match self.more.as_mut().and_then(|more| more.previous.take()) {
-            Some(Previous { outcome: Err(error), .. }) => return Then::Return(Err(error)),
-            Some(Previous { verdict, outcome: Ok(status) }) => (verdict, status),
-            None => (verdict, None),
+    /// Returns the outcome of the attempt before: its error, or a fault that stands for its response. `why` no other one was made, where
+    /// that is not told by what came of it.
+    fn return_previous(&mut self, why: Option<Next>) -> Then<S::Response, Req> {
+        let target = self.target();
+        let more = self.more.get_or_insert_default();
+        let Some(Previous { verdict, outcome, told }) = more.previous.take() else {
+            return Then::Return(Err(Fault::new(Class::Unknown, LAYER).with_target_if(target).into()));
+        };
+        match why {
+            Some(why) => {
+                events::gave_up(target.as_deref(), &verdict, more.attempts, why);
+                self.shared.meters.gave_up(why);
+                told.then(why);
+            }
+            None => told.hand_on(),
+        }
+        let status = match outcome {
+            Ok(status) => status,
+            Err(error) => return Then::Return(Err(error)),
         };
         let mut fault = Fault::with_verdict(verdict, LAYER)
-            .with_target_if(self.target())
+            .with_target_if(target)
             .with_message("the answer was let go before a retry that could not be made");
         if let Some(status) = status {
             fault = fault.with_status(status);
@@ -509,7 +522,7 @@ where
         let more = self.more.get_or_insert_default();
         events::recovered(more.target.as_deref(), more.attempts);
         self.shared.meters.recovered();
-        more.record(verdict, Next::Answered, None, usage);
+        let _told = more.tell(verdict, Next::Answered, None, usage);
     }
 
     fn gave_up(&mut self, verdict: Verdict, why: Next, usage: Option<Usage>) {
@@ -520,7 +533,7 @@ where
         events::gave_up(target.as_deref(), &verdict, attempts, why);
         self.shared.meters.gave_up(why);
         if told {
-            self.more.get_or_insert_default().record(verdict, why, None, usage);
+            let _told = self.more.get_or_insert_default().tell(verdict, why, None, usage);
         }
     }
 

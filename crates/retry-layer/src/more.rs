@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use failsoft_core::{Attempt, Blockers, BoxError, Call, Next, TakenRetry, Usage, Verdict};
+use failsoft_core::{Attempt, Blockers, BoxError, Call, Next, TakenRetry, Told, Usage, Verdict};
 use tokio::time::{Instant, Sleep};
 
 use crate::{
@@ -58,11 +58,17 @@ impl<Req> More<Req> {
     }
 
     /// Tells of the attempt that has ended, and what is known of it.
-    pub(crate) fn record(&self, verdict: Verdict, next: Next, delay: Option<Duration>, usage: Option<Usage>) {
+    pub(crate) fn tell(
+        &self,
+        verdict: Verdict,
+        next: Next,
+        delay: Option<Duration>,
+        usage: Option<Usage>,
+    ) -> Told {
         let mut attempt = Attempt::new(LAYER, verdict).on(self.target.clone()).then(next);
         attempt.took = self.began.map(|began| began.elapsed());
         (attempt.delay, attempt.usage) = (delay, usage);
-        Call::record(attempt);
+        Call::decide(attempt)
     }
 }
 
@@ -92,6 +98,7 @@ impl<Req> Default for More<Req> {
 pub(crate) struct Previous {
     pub(crate) verdict: Verdict,
     pub(crate) outcome: Result<Option<u16>, BoxError>,
+    pub(crate) told: Told,
 }
 
 /// What one retry takes: of the call's cap, and of the budget.

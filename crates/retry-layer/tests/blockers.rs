@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Backoff, Blocker, BoxError, Call, ErrorsOnly, Jitter, Next};
+use failsoft_core::{Attempt, Backoff, Blocker, BoxError, Call, ErrorsOnly, Jitter, Next};
 use retry_layer::{RetryBudget, RetryBuilder, RetryLayer};
 use tokio::{
     task::JoinHandle,
@@ -97,8 +97,10 @@ fn start(builder: RetryBuilder<ErrorsOnly>, service: Failing) -> JoinHandle<Told
     })
 }
 
-fn next(call: &Call) -> Vec<Next> {
-    call.trail().attempts().iter().map(|attempt| attempt.next).collect()
+/// What was decided about each attempt.
+fn next(call: &Call) -> Vec<Vec<Next>> {
+    let decided = |attempt: &Attempt| attempt.decisions().map(|decision| decision.next).collect();
+    call.trail().attempts().iter().map(decided).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +117,7 @@ async fn who_waits_has_his_own_outcome_as_soon_as_the_next_attempt_would_be_refu
     let (took, outcome, call) = call.await.unwrap();
     assert_eq!(took, 4 * SECOND);
     assert!(outcome.unwrap_err().is::<io::Error>(), "the upstream's own error");
-    assert_eq!((next(&call), call.further_attempts()), (vec![Next::Retry, Next::Final], 0));
+    assert_eq!((next(&call), call.further_attempts()), (vec![vec![Next::Retry, Next::Final]], 0));
     // What the attempt had taken is there again.
     assert_eq!((door.listening(), budget.balance()), (0, 5.0));
 }
@@ -151,5 +153,5 @@ async fn a_door_that_opens_again_is_no_hindrance() {
     door.set(true);
     door.set(false);
     let (took, _, call) = call.await.unwrap();
-    assert_eq!((took, next(&call)), (60 * SECOND, vec![Next::Retry, Next::AttemptsSpent]));
+    assert_eq!((took, next(&call)), (60 * SECOND, vec![vec![Next::Retry], vec![Next::AttemptsSpent]]));
 }

@@ -256,7 +256,10 @@ async fn a_wrong_response_is_let_go_before_the_service_is_asked_to_be_ready_agai
         assert_eq!((upstream.calls(), upstream.bodies(), call.further_attempts()), (1, 0, 0));
         assert_eq!(budget.balance(), 2.0);
         assert_eq!(began.elapsed().as_secs(), u64::from(!fails));
-        assert_eq!(nexts(&call), [Next::Reask, Next::NotReady]);
+        let trail = call.trail();
+        let [attempt] = trail.attempts() else { panic!("{trail}") };
+        let decided: Vec<_> = attempt.decisions().map(|decision| decision.next).collect();
+        assert_eq!(decided, [Next::Reask, Next::NotReady]);
     }
 }
 

@@ -93,8 +93,9 @@ async fn all_that_wait_for_a_target_end_when_its_circuit_opens_whoever_opens_it(
         let (ended, outcome, trail) = call.await.unwrap();
         assert_eq!(ended, opened);
         is_upstreams(outcome);
-        let steps: Vec<_> = trail.attempts().iter().map(|step| step.next).collect();
-        assert_eq!(steps, [Next::Retry, Next::Final]);
+        let [attempt] = trail.attempts() else { panic!("{trail}") };
+        let decided: Vec<_> = attempt.decisions().map(|decision| decision.next).collect();
+        assert_eq!(decided, [Next::Retry, Next::Final]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a retry takes of the caps on attempts.
 
-use super::{Call, Further};
+use super::{Call, Further, Told};
 
 /// A retry that a call has granted, see [`Call::take_retry`]. It counts on the call and on all around it, until it is dropped
 /// without having been sent.
@@ -9,11 +9,18 @@ use super::{Call, Further};
 pub struct TakenRetry {
     call: Option<Call>,
     is_sent: bool,
+    told: Option<Told>,
 }
 
 impl TakenRetry {
     pub(super) const fn of(call: Option<Call>) -> Self {
-        Self { call, is_sent: false }
+        Self { call, is_sent: false, told: None }
+    }
+
+    /// After which attempt it was decided on. Dropped before it was sent, that attempt is the last one still, and what is decided next by
+    /// a layer around, such as one whose limit of time has cut a wait off, is told of it.
+    pub fn after(&mut self, told: &Told) {
+        self.told = Some(told.clone());
     }
 
     /// The attempt is under way: from now on a drop gives nothing back.
@@ -31,6 +38,9 @@ impl Drop for TakenRetry {
     fn drop(&mut self) {
         if let Some(call) = self.call.as_ref().filter(|_| !self.is_sent) {
             call.give_back(Further::Retry);
+            if let Some(told) = &self.told {
+                told.cut();
+            }
         }
     }
 }

@@ -371,53 +371,6 @@ async fn the_limit_of_a_fallbacks_first_route_is_not_that_of_those_beside_it() {
     assert_eq!(inner.enter(Call::route_limit), Some(at(4)));
 }
 
-#[test]
-fn an_attempt_that_a_layer_further_in_has_told_is_told_once_with_both_decisions() {
-    let of = |layer, next| Attempt::new(layer, Verdict::of(Class::Transient)).then(next);
-    let told = |inner: &[Attempt], outer: Attempt| {
-        let call = Call::begin();
-        let mut own = Deferred::routing();
-        call.enter(|| own.enter(|| inner.iter().cloned().for_each(Call::record)));
-        call.enter(|| own.enter(|| Call::decide(outer)));
-        call.trail().to_string()
-    };
-    let next = of("outer", Next::NextRoute);
-    assert_eq!(told(&[], next.clone()), "- transient (next_route)");
-    assert_eq!(
-        told(&[of("inner", Next::Retry), of("inner", Next::AttemptsSpent)], next.clone()),
-        "- transient (retry) > - transient (attempts_spent, next_route)"
-    );
-    // One that was going on when it was cut off, one's own, and one of another class are other attempts.
-    for other in [of("inner", Next::Retry), of("outer", Next::NoRouteLeft), of("inner", Next::Cached)] {
-        let attempts = told(&[other], next.clone());
-        assert!(attempts.ends_with(") > - transient (next_route)"), "{attempts}");
-    }
-    let other = Attempt::new("inner", Verdict::of(Class::Quota));
-    assert_eq!(told(&[other], next), "- quota (final) > - transient (next_route)");
-    // A loser that is told last is no outcome.
-    let good = |layer, next| Attempt::new(layer, Verdict::SUCCESS).then(next);
-    let race = [good("inner", Next::Answered), of("inner", Next::Overtaken)];
-    assert_eq!(told(&race, good("outer", Next::Answered)), "- success (answered) > - transient (overtaken)");
-}
-
-#[test]
-fn what_is_told_in_the_scope_of_another_route_is_not_decided_about() {
-    let call = Call::begin();
-    let mut own = Deferred::routing();
-    let of = |layer, next| Attempt::new(layer, Verdict::of(Class::Transient)).then(next);
-    let beside = call.enter(|| own.enter(|| Call::options().route(false).begin()));
-    call.enter(|| own.enter(|| Call::record(of("inner", Next::Final))));
-    beside.enter(|| Call::begin().enter(|| Call::record(of("inner", Next::BudgetEmpty))));
-    call.enter(|| own.enter(|| Call::decide(of("outer", Next::NextRoute))));
-    beside.enter(|| Call::decide(of("outer", Next::NoRouteLeft)));
-    assert_eq!(
-        call.trail().to_string(),
-        "- transient (final, next_route) > - transient (budget_empty, no_route_left)"
-    );
-    // What is decided is an attempt of the calls around, too.
-    assert_eq!(call.trail().attempts().len(), 2);
-}
-
 #[tokio::test(start_paused = true)]
 async fn whose_deadline_it_is_is_known_however_deep() {
     let secs = Duration::from_secs;

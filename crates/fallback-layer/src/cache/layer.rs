@@ -234,7 +234,8 @@ where
                     }
                     if Call::is_current() {
                         let target = Some(Arc::clone(&this.core.name));
-                        Call::record(Attempt::new(LAYER, Verdict::SUCCESS).on(target).then(Next::Cached));
+                        let attempt = Attempt::new(LAYER, Verdict::SUCCESS.with_unsent()).on(target);
+                        Call::record(attempt.then(Next::Cached));
                     }
                     this.state.set(State::Done);
                     return Poll::Ready(Ok(S::Response::rebody(parts, CacheBody::again(bytes))));

@@ -120,7 +120,9 @@ impl<Res> Cascade<Res> {
                 Then::Next(next)
             }
             Err(why) if beside.is_some() => {
-                self.tell_failure(told(why));
+                if let Some(told) = self.tell_failure(told(why)) {
+                    told.withhold();
+                }
                 Then::Wait
             }
             Err(why) => {
@@ -196,7 +198,7 @@ impl<Res> Cascade<Res> {
             self.open.insert(choice.route);
             return None;
         }
-        let lane = self.start(plan, choice, until);
+        let mut lane = self.start(plan, choice, until);
         if !again(self.is_last_use(plan, &lane)) {
             self.deferred.enter(Call::give_attempt_back);
             return None;
@@ -205,6 +207,8 @@ impl<Res> Cascade<Res> {
         events::slow_start(name(plan, slow.route()), after, name(plan, lane.route()));
         plan.slow_started(lane.route());
         self.flush_skipped(plan);
+        slow.runs_beside(plan);
+        lane.runs_beside(plan);
         Some(lane)
     }
 

@@ -1,13 +1,13 @@
 //! One attempt of a call: which route it is on, in which scope, and how long it may take.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use failsoft_core::{Attempt, Call, Deferred, Next, Verdict};
 use tokio::time::Instant;
 
 use super::{Cascade, telling::attempt};
 use crate::{
-    events,
+    LAYER, events,
     plan::{Choice, Plan, name},
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Lane {
     waits_until: Option<Instant>,
     /// Of a further attempt, or of a last resort.
     scope: Option<Call>,
+    /// Of its route, where another one runs beside it: what is told when all are cut off.
+    name: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,7 +57,17 @@ impl Lane {
 
     #[inline]
     pub(super) const fn on(route: usize, number: u32, cold: bool, waits_until: Option<Instant>) -> Self {
-        Self { route, number, cold, called: false, spare: true, run: None, waits_until, scope: None }
+        Self {
+            route,
+            number,
+            cold,
+            called: false,
+            spare: true,
+            run: None,
+            waits_until,
+            scope: None,
+            name: None,
+        }
     }
 
     /// The place of its route.
@@ -91,6 +103,10 @@ impl Lane {
         self.spare = false;
     }
 
+    pub(super) fn runs_beside(&mut self, plan: &Plan) {
+        self.name = plan.name(self.route).cloned();
+    }
+
     /// Whether it was called, as was seen when it waited.
     pub(crate) const fn is_called(&self) -> bool {
         self.called
@@ -108,6 +124,16 @@ impl Lane {
     /// How long it has run, where somebody read the clock.
     pub(super) fn took(&self, now: Instant) -> Option<Duration> {
         self.run.map(|run| now.saturating_duration_since(run.since))
+    }
+
+    /// What the trail tells of it when it was dropped because all attempts were, and another one had begun after it.
+    pub(super) fn cut(&self, now: Instant) -> Attempt {
+        let verdict = if self.called { Verdict::CANCELLED } else { Verdict::CANCELLED.with_unsent() };
+        let attempt = Attempt::new(LAYER, verdict).on(self.name.clone()).then(Next::NextRoute);
+        match self.took(now) {
+            Some(took) => attempt.with_took(took),
+            None => attempt,
+        }
     }
 
     /// What the trail tells of it.

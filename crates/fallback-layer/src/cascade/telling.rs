@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use failsoft_core::{Attempt, Call, Next, Verdict};
+use failsoft_core::{Attempt, Call, Next, Told, Verdict};
 use tokio::time::Instant;
 
 use super::{Cascade, Lane, Untold};
@@ -28,7 +28,7 @@ impl<Res> Cascade<Res> {
     fn tell_answer(&mut self, plan: &Plan, lane: &Lane) {
         let took = lane.run().map(|run| Instant::now().saturating_duration_since(run.since));
         let attempt = lane.attempt(plan, Verdict::SUCCESS, Next::Answered, took);
-        lane.enter(&mut self.deferred, || Call::decide(attempt));
+        let _told = lane.enter(&mut self.deferred, || Call::decide(attempt));
     }
 
     /// Another attempt answered before this one, which was dropped.
@@ -38,8 +38,16 @@ impl<Res> Cascade<Res> {
         if let Some(took) = took {
             plan.overtaken(lane.route(), took);
         }
-        let attempt = lane.attempt(plan, Verdict::CANCELLED, Next::Overtaken, took);
-        lane.enter(&mut self.deferred, || Call::record(attempt));
+        let verdict = if lane.is_called() { Verdict::CANCELLED } else { Verdict::CANCELLED.with_unsent() };
+        let attempt = lane.attempt(plan, verdict, Next::Overtaken, took);
+        let _told = lane.enter(&mut self.deferred, || Call::decide(attempt));
+    }
+
+    /// An attempt was dropped with the whole call, which a layer around has cut off: that one tells of the youngest, and of the others
+    /// nobody would.
+    pub(crate) fn cut_off(&mut self, lane: &Lane) {
+        let attempt = lane.cut(Instant::now());
+        let _told = lane.enter(&mut self.deferred, || Call::decide(attempt));
     }
 
     /// An earlier answer stands in for all routes.
@@ -49,30 +57,27 @@ impl<Res> Cascade<Res> {
         if self.failures().last().is_some_and(|failure| failure.untold.is_some()) {
             self.tell_failure(Next::Cached);
         } else {
-            self.deferred.enter(|| Call::record(Attempt::new(LAYER, verdict).then(Next::Cached)));
+            let attempt = Attempt::new(LAYER, verdict.with_unsent()).then(Next::Cached);
+            self.deferred.enter(|| Call::record(attempt));
         }
     }
 
     /// Tells the trail of the last failure, once.
-    pub(super) fn tell_failure(&mut self, next: Next) {
-        let Some(Untold { attempt, scope }) =
-            self.past().failures.last_mut().and_then(|failure| failure.untold.take())
-        else {
-            return;
-        };
+    pub(super) fn tell_failure(&mut self, next: Next) -> Option<Told> {
+        let Untold { attempt, scope } = self.past().failures.last_mut()?.untold.take()?;
         // A layer inside the route may have told of its last attempt, and why it gave up.
         let decide = || Call::decide(attempt.then(next));
-        match scope {
+        Some(match scope {
             Some(scope) => scope.enter(decide),
             None => self.deferred.enter(decide),
-        }
+        })
     }
 
     pub(super) fn flush_skipped(&mut self, plan: &Plan) {
         let Some(past) = &mut self.past else { return };
         for (route, verdict) in past.skipped.drain(..) {
             events::skipped(name(plan, route), verdict);
-            let attempt = attempt(plan, route, verdict, Next::Skipped, None);
+            let attempt = attempt(plan, route, verdict.with_unsent(), Next::Skipped, None);
             self.deferred.enter(|| Call::record(attempt));
         }
     }

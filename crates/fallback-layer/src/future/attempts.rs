@@ -282,7 +282,10 @@ fn lane_mut<'a, R, RF, Req, KF>(
 }
 
 /// The number of the last attempt that was started of those that run.
-fn youngest<R, RF, Req, KF>(first: Option<&Lane>, others: &[BoxOther<R, RF, Req, KF>]) -> Option<u32> {
+pub(super) fn youngest<R, RF, Req, KF>(
+    first: Option<&Lane>,
+    others: &[BoxOther<R, RF, Req, KF>],
+) -> Option<u32> {
     let others = others.iter().map(|other| other.lane.number());
     others.chain(first.map(Lane::number)).max()
 }

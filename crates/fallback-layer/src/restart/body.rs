@@ -229,7 +229,8 @@ where
         match (service, request) {
             (Some(service), Some(request)) => {
                 let attempt = Attempt::new(LAYER, self.verdict).on(answered(scope)).then(Next::NextRoute);
-                scope.enter(|| Call::record(attempt));
+                // The fallback inside may have told that it answered.
+                let _told = scope.enter(|| Call::decide(attempt));
                 let asking = Asking::Ready { service: service.clone(), request: Some(request) };
                 self.asking = Some(Box::pin(asking));
             }

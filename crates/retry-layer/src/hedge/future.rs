@@ -61,7 +61,7 @@ where
                 if let Poll::Ready(outcome) = this.scope.enter(|| future.poll(cx)) {
                     let ended = this.scope.enter(|| {
                         this.first.set(First::Over);
-                        this.race.ended(Which::First, false, outcome)
+                        this.race.ended(Which::First, false, outcome, || ())
                     });
                     if let Some(outcome) = ended {
                         this.race.over();
@@ -71,9 +71,9 @@ where
             }
             while let Some((which, outcome)) = this.race.poll_hedges(cx) {
                 let first_runs = matches!(*this.first, First::Running { .. });
-                let ended = this.scope.enter(|| this.race.ended(which, first_runs, outcome));
+                let drop_first = || this.first.as_mut().set(First::Over);
+                let ended = this.scope.enter(|| this.race.ended(which, first_runs, outcome, drop_first));
                 if let Some(outcome) = ended {
-                    this.scope.enter(|| this.first.set(First::Over));
                     this.race.over();
                     return Poll::Ready(outcome);
                 }

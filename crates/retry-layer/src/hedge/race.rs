@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use failsoft_core::{Attempt, BoxError, Call, Classify, Fault, Next, Replay, Step, Usage, Verdict};
+use failsoft_core::{Attempt, BoxError, Call, Classify, Fault, Next, Replay, Step, Told, Usage, Verdict};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
@@ -30,6 +30,8 @@ pub(super) struct Race<S: Service<Req>, Req, C, R: Replay<Req>> {
     /// A failure that came while others still ran, for the case that those are only refused.
     failed: Option<Failed>,
     target: Option<Arc<str>>,
+    /// That of the call, and of the first attempt; known from the first hedge on.
+    scope: Option<Call>,
 }
 
 /// What a further attempt is made of.
@@ -62,6 +64,7 @@ struct Lap {
 
 /// An error as it came; of a response, what it meant.
 struct Failed {
+    which: Which,
     verdict: Verdict,
     outcome: Result<Option<u16>, BoxError>,
 }
@@ -88,7 +91,16 @@ where
     R: Replay<Req>,
 {
     pub(super) const fn new(shared: Arc<Shared<C, R>>, spare: Option<Spare<S, R::Kept>>) -> Self {
-        Self { shared, spare, began: None, first: None, hedges: Vec::new(), failed: None, target: None }
+        Self {
+            shared,
+            spare,
+            began: None,
+            first: None,
+            hedges: Vec::new(),
+            failed: None,
+            target: None,
+            scope: None,
+        }
     }
 
     /// The next hedge that has an outcome.
@@ -102,12 +114,13 @@ where
     }
 
     /// An attempt has an outcome. It is the call's if it is good, if it tells that of the others, or if no other attempt is
-    /// left that it could wait for.
+    /// left that it could wait for. `drop_first` drops the first attempt, which may still run then.
     pub(super) fn ended(
         &mut self,
         which: Which,
         first_runs: bool,
         outcome: Outcome<S, Req>,
+        drop_first: impl FnOnce(),
     ) -> Option<Result<S::Response, BoxError>> {
         let (outcome, verdict) = self.judge(outcome);
         if verdict.is_success() && self.hedges.is_empty() {
@@ -125,6 +138,7 @@ where
         let now = Instant::now();
         self.note(which, verdict, now);
         if verdict.is_success() {
+            drop_first();
             return Some(self.won(which, verdict, outcome, first_runs, now));
         }
         if verdict.class().is_denied() {
@@ -140,12 +154,12 @@ where
             // The others may still be good. A response goes now, and with it the connection that it may hold.
             if self.failed.is_none() || !verdict.class().is_denied() {
                 let outcome = outcome.map(|response| self.shared.classify.status_code(&response));
-                self.failed = Some(Failed { verdict, outcome });
+                self.failed = Some(Failed { which, verdict, outcome });
             }
             return None;
         }
-        self.tell(which, now);
-        Some(self.lost(verdict, outcome))
+        drop_first();
+        Some(self.lost(which, verdict, outcome, now))
     }
 
     /// The call has its outcome: nothing is learnt of it any more.
@@ -202,18 +216,23 @@ where
         if which != Which::First {
             self.shared.count_won();
         }
-        self.tell(which, now);
+        self.tell(which, None, now);
         outcome
     }
 
     /// No attempt was good: the outcome of the last, unless that is only a refusal of ours after the target's own word.
     fn lost(
         &mut self,
+        which: Which,
         verdict: Verdict,
         outcome: Result<S::Response, BoxError>,
+        now: Instant,
     ) -> Result<S::Response, BoxError> {
         events::lost(self.target.as_deref(), &verdict, self.hedges.len());
-        let Some(failed) = self.failed.take().filter(|_| verdict.class().is_denied()) else { return outcome };
+        let failed = self.failed.take().filter(|_| verdict.class().is_denied());
+        let told = self.tell(which, failed.as_ref().map(|failed| failed.which), now);
+        let Some(failed) = failed else { return outcome };
+        told.iter().for_each(Told::hand_on);
         let status = failed.outcome?;
         let fault = Fault::with_verdict(failed.verdict, LAYER)
             .with_target_if(self.target.clone())
@@ -222,40 +241,6 @@ where
             Some(status) => fault.with_status(status).into(),
             None => fault.into(),
         })
-    }
-
-    /// Drops what still runs, each in its own scope, and writes all attempts into the trail.
-    fn tell(&mut self, which: Which, now: Instant) {
-        self.spare = None;
-        let hedges = mem::take(&mut self.hedges);
-        let first_took = self.began.map_or(Duration::ZERO, |began| now - began);
-        let first = self.first.unwrap_or(Lap { verdict: Verdict::CANCELLED, took: first_took });
-        let mut began = self.began;
-        let mut before = (Which::First, first, None);
-        for (i, mut hedge) in hedges.into_iter().enumerate() {
-            hedge.call.enter(|| hedge.future = None);
-            let delay = began.map(|began| hedge.began - began);
-            self.record(before, which, Some(delay.unwrap_or_default()));
-            began = Some(hedge.began);
-            let end = hedge.end.unwrap_or(Lap { verdict: Verdict::CANCELLED, took: now - hedge.began });
-            before = (Which::Hedge(i), end, Some(hedge.call.usage()));
-        }
-        self.record(before, which, None);
-    }
-
-    /// `delay`: after how long another attempt followed.
-    fn record(&self, (this, lap, usage): (Which, Lap, Option<Usage>), last: Which, delay: Option<Duration>) {
-        let next = match (this == last, delay) {
-            (true, _) if lap.verdict.is_success() => Next::Answered,
-            (true, _) => Next::Final,
-            (false, Some(_)) => Next::Hedge,
-            (false, None) => Next::Overtaken,
-        };
-        let mut attempt =
-            Attempt::new(LAYER, lap.verdict).on(self.target.clone()).then(next).with_took(lap.took);
-        attempt.delay = delay.filter(|_| next == Next::Hedge);
-        attempt.usage = usage.filter(|usage| !usage.is_unknown());
-        Call::record(attempt);
     }
 
     /// Waits until another attempt begins. `Ready` when one has; it has not been polled then.
@@ -304,7 +289,10 @@ where
         if self.target.is_none() {
             self.target = policy.target.clone().or_else(|| replay.target(&request));
         }
-        let call = Call::begin();
+        if self.scope.is_none() {
+            self.scope = Call::current();
+        }
+        let call = Call::options().beside().begin();
         let future = Some(Box::pin(call.enter(|| spare.inner.call(request))));
         grant.sent();
         spare.readying = false;
@@ -331,9 +319,81 @@ where
     }
 }
 
+impl<S: Service<Req>, Req, C, R: Replay<Req>> Race<S, Req, C, R> {
+    /// Drops the hedges that still run, each in its own scope, and writes all attempts into the trail; which of them was the one that is
+    /// wanted. What was dropped while it waited to be made again is told by what it waited after.
+    fn tell(&mut self, last: Which, wanted: Option<Which>, now: Instant) -> Option<Told> {
+        let mut found = None;
+        for (scope, which, attempt) in self.attempts(Some(last), now) {
+            let told = match scope {
+                Some(scope) => scope.enter(|| Call::decide(attempt)),
+                None => Call::decide(attempt),
+            };
+            if wanted == Some(which) {
+                found = Some(told);
+            }
+        }
+        found
+    }
+
+    /// The call is cut off by a layer around, which tells of one attempt: that it was cut. All but one that still runs are told here.
+    fn tell_cut(&mut self) {
+        let runs = self.hedges.iter().rposition(|hedge| hedge.end.is_none());
+        let left = runs.map_or(Which::First, Which::Hedge);
+        for (scope, _, attempt) in
+            self.attempts(None, Instant::now()).into_iter().filter(|(_, which, _)| *which != left)
+        {
+            let _told = match scope {
+                Some(scope) => scope.enter(|| Call::decide(attempt)),
+                None => Call::decide(attempt),
+            };
+        }
+    }
+
+    /// Drops the hedges that still run, each in its own scope; what there is to tell of all attempts, each with its scope where that is
+    /// another than that of the call. `last` has ended the race.
+    fn attempts(&mut self, last: Option<Which>, now: Instant) -> Vec<(Option<Call>, Which, Attempt)> {
+        self.spare = None;
+        let mut hedges = mem::take(&mut self.hedges);
+        hedges.iter_mut().for_each(|hedge| hedge.call.enter(|| hedge.future = None));
+        let took = self.began.map_or(Duration::ZERO, |began| now - began);
+        let end = self.first.unwrap_or(Lap { verdict: Verdict::CANCELLED, took });
+        // After how long another attempt followed.
+        let delay = |began: Option<Instant>, next: Option<&Hedged<S::Future>>| {
+            next.map(|next| began.map_or(Duration::ZERO, |began| next.began - began))
+        };
+        let first = self.attempt(last == Some(Which::First), end, None, delay(self.began, hedges.first()));
+        let mut attempts = vec![(None, Which::First, first)];
+        for (i, hedge) in hedges.iter().enumerate() {
+            let end = hedge.end.unwrap_or(Lap { verdict: Verdict::CANCELLED, took: now - hedge.began });
+            let delay = delay(Some(hedge.began), hedges.get(i + 1));
+            let attempt = self.attempt(last == Some(Which::Hedge(i)), end, Some(hedge.call.usage()), delay);
+            attempts.push((Some(hedge.call.clone()), Which::Hedge(i), attempt));
+        }
+        attempts
+    }
+
+    fn attempt(&self, is_last: bool, lap: Lap, usage: Option<Usage>, delay: Option<Duration>) -> Attempt {
+        let next = match (is_last, delay) {
+            (true, _) if lap.verdict.is_success() => Next::Answered,
+            (true, _) => Next::Final,
+            (false, Some(_)) => Next::Hedge,
+            (false, None) => Next::Overtaken,
+        };
+        let mut attempt =
+            Attempt::new(LAYER, lap.verdict).on(self.target.clone()).then(next).with_took(lap.took);
+        attempt.delay = delay.filter(|_| next == Next::Hedge);
+        attempt.usage = usage.filter(|usage| !usage.is_unknown());
+        attempt
+    }
+}
+
 impl<S: Service<Req>, Req, C, R: Replay<Req>> Drop for Race<S, Req, C, R> {
     /// An outer limit has ended the call. To know nothing of those that are slowest would make the target look quick.
     fn drop(&mut self) {
+        if let Some(scope) = self.scope.take().filter(|_| !self.hedges.is_empty()) {
+            scope.enter(|| self.tell_cut());
+        }
         if let (Some(began), None, true) = (self.began, self.first, self.shared.measures()) {
             self.shared.record_unfinished(began.elapsed());
         }

@@ -5,7 +5,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use failsoft_core::{Attempt, BoxError, Call, Class, Classify, Fault, Mark, Next, Replay, Step, Verdict};
+use failsoft_core::{
+    Attempt, BoxError, Call, Class, Classify, Fault, Mark, Next, Replay, Step, Told, Verdict,
+};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
@@ -35,6 +37,7 @@ pub(super) struct Flow<S, Req, A, C, R: Replay<Req>> {
 struct Previous {
     verdict: Verdict,
     outcome: Result<Option<u16>, BoxError>,
+    told: Told,
 }
 
 /// What became of sending a changed request.
@@ -78,8 +81,9 @@ where
         }
         if verdict.class().is_denied() && self.previous.is_some() {
             // A refusal of ours is no outcome, and no attempt: the upstream's own, from before, is.
+            self.gave_up(verdict, Next::Final);
             self.grant.take().into_iter().for_each(Grant::give_back);
-            return Some(self.return_previous(Next::Final));
+            return Some(self.return_previous(None));
         }
         match self.change(&outcome, verdict) {
             Ok(request) => {
@@ -88,11 +92,12 @@ where
                     self.target = policy.target.clone().or_else(|| self.shared.replay.target(&request));
                 }
                 events::reask(self.target.as_deref(), &verdict, self.reasks.saturating_add(1));
-                Call::record(Attempt::new(LAYER, verdict).on(self.target.clone()).then(Next::Reask));
+                let told = self.tell(verdict, Next::Reask);
+                self.grant.iter_mut().for_each(|grant| grant.retry.after(&told));
                 self.next = Some(request);
                 // A response goes now, and with it the connection that it may hold.
                 let outcome = outcome.map(|response| self.shared.classify.status_code(&response));
-                self.previous = Some(Previous { verdict, outcome });
+                self.previous = Some(Previous { verdict, outcome, told });
                 None
             }
             Err(why) => {
@@ -158,16 +163,22 @@ where
     /// The changed request is not sent.
     pub(super) fn not_ready(&mut self) -> Result<S::Response, BoxError> {
         (self.next, self.grant) = (None, None);
-        self.return_previous(Next::NotReady)
+        self.return_previous(Some(Next::NotReady))
     }
 
-    /// Returns the outcome of the attempt before: its error, or a fault that stands for its response.
-    fn return_previous(&mut self, why: Next) -> Result<S::Response, BoxError> {
-        let (verdict, outcome) = match self.previous.take() {
-            Some(Previous { verdict, outcome }) => (verdict, outcome),
-            None => (Verdict::of(Class::Unknown), Ok(None)),
+    /// Returns the outcome of the attempt before: its error, or a fault that stands for its response. `why` no other one was made, where
+    /// that is not told by what came of it.
+    fn return_previous(&mut self, why: Option<Next>) -> Result<S::Response, BoxError> {
+        let Some(Previous { verdict, outcome, told }) = self.previous.take() else {
+            return Err(Fault::new(Class::Unknown, LAYER).with_target_if(self.target.clone()).into());
         };
-        self.gave_up(verdict, why);
+        match why {
+            Some(why) => {
+                self.count_given_up(verdict, why);
+                told.then(why);
+            }
+            None => told.hand_on(),
+        }
         let status = outcome?;
         let fault = Fault::with_verdict(verdict, LAYER)
             .with_target_if(self.target.clone())
@@ -186,21 +197,29 @@ where
         if self.reasks > 0 {
             events::cured(self.target.as_deref(), self.reasks);
             self.shared.counts.cured.add(REASKS_CURED, policy.target.as_deref());
-            Call::record(Attempt::new(LAYER, verdict).on(self.target.clone()).then(Next::Answered));
+            let _told = self.tell(verdict, Next::Answered);
         }
     }
 
     fn gave_up(&mut self, verdict: Verdict, why: Next) {
+        self.count_given_up(verdict, why);
+        // What this layer has nothing to do with is told by those around it.
+        if self.reasks > 0 || why != Next::Final {
+            let _told = self.tell(verdict, why);
+        }
+    }
+
+    fn count_given_up(&mut self, verdict: Verdict, why: Next) {
         if self.target.is_none() {
             self.target.clone_from(&self.shared.policy.target);
         }
         events::gave_up(self.target.as_deref(), &verdict, self.reasks, why);
-        // What this layer has nothing to do with is told by those around it.
         if self.reasks > 0 || why != Next::Final || self.shared.policy.wants(&verdict) {
             self.shared.counts.given_up.add(REASKS_GIVEN_UP, self.shared.policy.target.as_deref(), why);
         }
-        if self.reasks > 0 || why != Next::Final {
-            Call::record(Attempt::new(LAYER, verdict).on(self.target.clone()).then(why));
-        }
+    }
+
+    fn tell(&self, verdict: Verdict, next: Next) -> Told {
+        Call::decide(Attempt::new(LAYER, verdict).on(self.target.clone()).then(next))
     }
 }
