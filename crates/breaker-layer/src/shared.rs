@@ -218,7 +218,11 @@ impl Shared {
 
     /// Tells of a refusal; the error that says so.
     #[cold]
-    pub(crate) fn refuse(&self, refusal: &Refusal) -> BoxError {
+    pub(crate) fn refuse(self: &Arc<Self>, refusal: &Refusal) -> BoxError {
+        // A fallback takes another route, and a retry around that waits for all of them.
+        if !self.waits && Call::is_routed() {
+            Call::record_blocker(|| Arc::clone(self));
+        }
         events::refused(self.name(), refusal);
         self.meters.refused(self, refusal);
         let verdict = Verdict::of(Class::Denied(Denier::Circuit)).with_advice(refusal.retry_after);

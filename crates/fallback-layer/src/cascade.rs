@@ -7,7 +7,7 @@ mod lane;
 mod telling;
 mod tiers;
 
-use failsoft_core::{Attempt, BoxError, Call, Class, Deferred, Verdict};
+use failsoft_core::{Attempt, Blockers, BoxError, Call, Class, Deferred, Verdict};
 use tokio::time::Instant;
 
 pub(crate) use self::{
@@ -82,6 +82,8 @@ struct Failure {
     error: Option<BoxError>,
     status: Option<u16>,
     asked: bool,
+    /// What may refuse the route, where a retry around asks for it.
+    blockers: Blockers,
     untold: Option<Untold>,
 }
 

@@ -61,6 +61,10 @@
 //! - A further route runs in a scope whose deadline is that route's limit, so that a retry in it stops in time.
 //! - What was tried, skipped and why is in the [`Trail`](failsoft_core::Trail) of the call, from the second step on
 //!   or when a `Call` is current.
+//! - A retry around, which waits to ask once more, is told when there is nobody to ask: when each route that may serve the call has
+//!   failed or refused it through a circuit breaker, and all those circuits are open. Then it ends at once, as it does directly around
+//!   a breaker. While one route may still answer it waits on: one that was not reached, that has no breaker, whose circuit is probing, or
+//!   that [`WhenAllPoor`] would let through as the last resort or wait for; and where a last tier may stand in.
 //! - First route good, typed routes, fixed order: no allocation, no further yield, and no clock is read unless the route is
 //!   seen to wait. Then a timer of tokio's is used: call it inside a tokio runtime with time enabled.
 //! - A future that is dropped drops the attempt that is running, and holds nothing else.

@@ -38,7 +38,7 @@
 //! | Is the server's advice within [`max_advice`](RetryBuilder::max_advice)? It is a floor: nobody asks earlier, and it [holds](RetryBuilder::share_advice) the layer's other calls to the target, too | the outcome, at once, with its advice |
 //! | Does the wait end before the [deadline](RetryBuilder::deadline)? | the outcome, at once |
 //! | Does the [budget](RetryBudget) have a token? It is taken before the wait, and goes back if nothing is sent | the outcome, at once |
-//! | During the wait: does no circuit open that the attempt came through? It wakes the call, without any setting, unless a fallback lies between, or a buffer without [`CarryLayer`](failsoft_core::CarryLayer): then it is asked after the wait | at that moment, what is said in the next row |
+//! | During the wait: does no circuit open that the attempt came through? It wakes the call, without any setting. Through a fallback it does when the circuits of all its routes are open, and nothing stands in for them: see its README. Through a buffer it needs [`CarryLayer`](failsoft_core::CarryLayer); else it is asked after the wait | at that moment, what is said in the next row |
 //! | After the wait: is the service ready [in time](RetryBuilder::ready_within), and no circuit open? | the outcome: an error as it was, for a response a [`Fault`](failsoft_core::Fault) with its class, status and advice |
 //!
 //! "The outcome" is always the upstream's own. Why there was no other attempt is in the [`Trail`](failsoft_core::Trail) of

@@ -10,14 +10,17 @@ use std::{
 };
 
 use breaker_layer::{
-    BreakerLayer,
+    BreakerLayer, Circuit,
     engine::{Mode, State},
 };
 use failsoft_core::{Backoff, BoxError, Call, Class, Fault, Next, backoff::Jitter};
-use fallback_layer::{FallbackLayer, Route};
+use fallback_layer::{BoxRoute, FallbackLayer, Route, WhenAllPoor};
 use http_body_util::Full;
 use retry_layer::RetryLayer;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 
 type Request = http::Request<String>;
@@ -149,18 +152,81 @@ fn waker() -> (Waker, Arc<Woken>) {
     (Waker::from(Arc::clone(&woken)), woken)
 }
 
+/// Two routes, each behind a circuit of its own, and a retry around both that waits for 50 s.
+struct Around {
+    call: JoinHandle<Result<(), BoxError>>,
+    circuits: [Circuit; 2],
+}
+
+/// `health`: whether the fallback knows the circuits, and what it does when both are open.
+async fn around(opened: [bool; 2], health: Option<WhenAllPoor>) -> Around {
+    let layers = [(); 2].map(|()| BreakerLayer::builder().consecutive_failures(100).build().unwrap());
+    let circuits = layers.each_ref().map(|layer| layer.circuit().clone());
+    for (circuit, opened) in circuits.iter().zip(opened) {
+        if opened {
+            circuit.set_mode(Mode::ForcedOpen);
+        }
+    }
+    let [first_layer, second_layer] = layers;
+    let route = Route::new("second", BoxRoute::new(second_layer.layer(tower::service_fn(failing))));
+    let fallback = match health {
+        None => FallbackLayer::builder().route(route),
+        Some(policy) => FallbackLayer::builder()
+            .health(circuits[0].clone())
+            .route(route.health(circuits[1].clone()))
+            .when_all_poor(policy),
+    };
+    let service = ServiceBuilder::new()
+        .layer(waiting(50))
+        .layer(fallback.build().unwrap())
+        .layer(first_layer)
+        .service_fn(failing);
+    let call = tokio::spawn(async move { service.oneshot(request("1")).await.map(drop) });
+    sleep(Duration::from_secs(9)).await;
+    Around { call, circuits }
+}
+
 #[tokio::test(start_paused = true)]
-async fn outside_of_a_fallback_a_circuit_that_opens_ends_no_wait() {
-    let breaker = BreakerLayer::builder().consecutive_failures(100).build().unwrap();
-    let circuit = breaker.circuit().clone();
-    // The other route may serve the next attempt.
-    let second = BreakerLayer::builder().build().unwrap().layer(tower::service_fn(failing));
-    let fallback = FallbackLayer::builder().route(Route::new("second", second)).build().unwrap();
-    let service = ServiceBuilder::new().layer(waiting(50)).layer(fallback).layer(breaker).service_fn(failing);
-    let call = tokio::spawn(service.oneshot(request("1")));
-    sleep(Duration::from_secs(9)).await;
-    circuit.set_mode(Mode::ForcedOpen);
-    sleep(Duration::from_secs(9)).await;
-    assert!(!call.is_finished());
-    call.abort();
+async fn around_a_fallback_a_circuit_that_opens_ends_no_wait_but_the_last_of_all_routes_does() {
+    for order in [[0, 1], [1, 0]] {
+        let Around { call, circuits } = around([false; 2], None).await;
+        // The other route may serve the next attempt.
+        circuits[order[0]].set_mode(Mode::ForcedOpen);
+        sleep(Duration::from_secs(9)).await;
+        assert!(!call.is_finished());
+        // It may again; the one whose circuit opens now does not matter then.
+        circuits[order[0]].set_mode(Mode::Enforcing);
+        circuits[order[1]].set_mode(Mode::ForcedOpen);
+        sleep(Duration::from_secs(9)).await;
+        assert!(!call.is_finished());
+        let began = Instant::now();
+        circuits[order[0]].set_mode(Mode::ForcedOpen);
+        is_upstreams(call.await.unwrap());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_had_refused_already_is_one_of_them() {
+    for refused in 0..2 {
+        let opened = [refused == 0, refused == 1];
+        let Around { call, circuits } = around(opened, None).await;
+        assert!(!call.is_finished());
+        circuits[1 - refused].set_mode(Mode::ForcedOpen);
+        let began = Instant::now();
+        is_upstreams(call.await.unwrap());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_that_lets_the_least_bad_route_through_has_somebody_to_ask() {
+    // Whoever knows of a route's health takes it for the last resort, when all are poor.
+    for policy in [WhenAllPoor::LastResort, WhenAllPoor::Wait, WhenAllPoor::FailFast] {
+        let Around { call, circuits } = around([false, true], Some(policy)).await;
+        circuits[0].set_mode(Mode::ForcedOpen);
+        sleep(Duration::from_secs(9)).await;
+        assert_eq!(call.is_finished(), policy == WhenAllPoor::FailFast, "{policy:?}");
+        call.abort();
+    }
 }

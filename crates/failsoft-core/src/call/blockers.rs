@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{Call, Frame, with_frame};
+use super::{Call, with_frame};
 
 /// So many are remembered of one attempt: the breakers inside each other, and those of its hedges.
 const MAX_BLOCKERS: usize = 4;
@@ -25,8 +25,16 @@ pub trait Blocker: Send + Sync {
 
 /// The blockers that an attempt went through, see [`Call::take_blockers`]; and who waits for one of them to refuse. Dropped, it waits no
 /// longer.
+///
+/// One of them is enough, but those of a fallback's routes, of which [each has to refuse](Call::record_routes).
 #[derive(Default)]
-pub struct Blockers(Vec<Listening>);
+pub struct Blockers(Vec<Blocking>);
+
+enum Blocking {
+    One(Listening),
+    /// Every one of these has something that refuses.
+    Each(Vec<Blockers>),
+}
 
 struct Listening {
     blocker: Arc<dyn Blocker>,
@@ -36,14 +44,12 @@ struct Listening {
 impl Blockers {
     /// Ready when one of them refuses; else the task is woken when that may have changed. Never ready where there are none.
     pub fn poll_refused(&mut self, cx: &Context<'_>) -> Poll<()> {
-        for Listening { blocker, key } in &mut self.0 {
-            // Listens first and looks then: what changes in between is not missed.
-            blocker.listen(key, cx);
-            if blocker.refuses() {
-                return Poll::Ready(());
-            }
-        }
-        Poll::Pending
+        if self.0.iter_mut().any(|blocking| blocking.refuses(cx)) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The same, to be listened to by somebody else.
+    fn again(&self) -> Self {
+        Self(self.0.iter().map(Blocking::again).collect())
     }
 
     /// Whether there are none.
@@ -52,12 +58,46 @@ impl Blockers {
         self.0.is_empty()
     }
 
-    fn push(&mut self, blocker: Arc<dyn Blocker>) {
-        let known = |other: &Listening| std::ptr::addr_eq(Arc::as_ptr(&other.blocker), Arc::as_ptr(&blocker));
+    /// Adds one, as a retry or a fallback around it is told of it.
+    pub fn add(&mut self, blocker: Arc<dyn Blocker>) {
+        let known = |other: &Blocking| matches!(other, Blocking::One(other) if other.is(&blocker));
         if !self.0.iter().any(known) {
-            self.0.truncate(MAX_BLOCKERS - 1);
-            self.0.insert(0, Listening { blocker, key: None });
+            self.push(Blocking::One(Listening { blocker, key: None }));
         }
+    }
+
+    fn push(&mut self, blocking: Blocking) {
+        self.0.truncate(MAX_BLOCKERS - 1);
+        self.0.insert(0, blocking);
+    }
+}
+
+impl Blocking {
+    fn refuses(&mut self, cx: &Context<'_>) -> bool {
+        match self {
+            Self::One(Listening { blocker, key }) => {
+                // Listens first and looks then: what changes in between is not missed.
+                blocker.listen(key, cx);
+                blocker.refuses()
+            }
+            // While one does not, only what changes with it matters.
+            Self::Each(routes) => routes.iter_mut().all(|route| route.poll_refused(cx).is_ready()),
+        }
+    }
+
+    fn again(&self) -> Self {
+        match self {
+            Self::One(Listening { blocker, .. }) => {
+                Self::One(Listening { blocker: Arc::clone(blocker), key: None })
+            }
+            Self::Each(routes) => Self::Each(routes.iter().map(Blockers::again).collect()),
+        }
+    }
+}
+
+impl Listening {
+    fn is(&self, blocker: &Arc<dyn Blocker>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.blocker), Arc::as_ptr(blocker))
     }
 }
 
@@ -76,35 +116,62 @@ impl fmt::Debug for Blockers {
 }
 
 impl Call {
-    /// Notes that an attempt of the current call came through a blocker and failed, for the retries around it, but not for those
-    /// around a fallback, which has other ways. Does nothing, and makes nothing, where there is no such retry.
+    /// Notes that an attempt of the current call came through a blocker and failed, or was refused by it, for the retries around it; but
+    /// for those around a fallback only that [one of its routes](Self::record_routes) did. Does nothing, and makes nothing, where there
+    /// is no retry around.
     pub fn record_blocker<G: Blocker + 'static>(blocker: impl FnOnce() -> Arc<G>) {
-        let call =
-            with_frame(|frame| frame.is_retrying().then(|| Frame::materialise(frame))).flatten().flatten();
-        let Some(call) = call else { return };
+        let Some(call) = Self::inside_retry() else { return };
         let blocker: Arc<dyn Blocker> = blocker();
-        call.each_retrying(|call| call.with_own_notes(|notes| notes.blockers.push(Arc::clone(&blocker))));
+        call.each_blocked(|blockers| blockers.add(Arc::clone(&blocker)));
     }
 
-    /// The blockers that were noted in the current scope, which is a retry's own, since it asked last.
+    /// As [`record_blocker`](Self::record_blocker), by a fallback that has failed: what refuses each of its routes, so that a retry around
+    /// has nobody to ask when all of them do. For each route what was [taken](Self::take_blockers) in its attempt's scope. Does nothing
+    /// where one of them has nothing that could refuse it, or there is none.
+    pub fn record_routes(routes: &[Blockers]) {
+        if routes.is_empty() || routes.iter().any(Blockers::is_empty) {
+            return;
+        }
+        let Some(call) = Self::inside_retry() else { return };
+        let again = || routes.iter().map(Blockers::again).collect();
+        call.each_blocked(|blockers| blockers.push(Blocking::Each(again())));
+    }
+
+    /// The current call, if there is a retry's scope around.
+    fn inside_retry() -> Option<Self> {
+        with_frame(|frame| frame.is_retrying().then(|| frame.materialise())).flatten().flatten()
+    }
+
+    /// The blockers that were noted in the current scope, which is a retry's own or that of a fallback's route, since it asked last.
     #[must_use]
     pub fn take_blockers() -> Blockers {
         let take = |call: &Self| call.lock().as_mut().map(|notes| std::mem::take(&mut notes.blockers));
         with_frame(|frame| frame.innermost().and_then(take)).flatten().unwrap_or_default()
     }
 
-    /// Whether a retry's scope is around, and no fallback between.
+    /// Whether a retry's scope is around.
     pub(super) fn is_retrying(&self) -> bool {
-        let mut found = false;
-        self.each_retrying(|_| found = true);
-        found
+        let mut next = Some(self);
+        while let Some(call) = next {
+            if call.0.retrying.is_own {
+                return true;
+            }
+            next = call.0.parent.as_ref();
+        }
+        false
     }
 
-    fn each_retrying(&self, mut visit: impl FnMut(&Self)) {
+    /// Visits what the retries around know of, up to the nearest fallback, and what that knows of the route, where a retry is around it.
+    fn each_blocked(&self, visit: impl Fn(&mut Blockers)) {
         let mut next = Some(self);
-        while let Some(call) = next.filter(|call| !call.0.routing) {
-            if call.0.retrying.is_own {
-                visit(call);
+        while let Some(call) = next {
+            let is_routes = call.is_routes();
+            if call.0.retrying.is_own || (is_routes && call.0.parent.as_ref().is_some_and(Self::is_retrying))
+            {
+                call.with_own_notes(|notes| visit(&mut notes.blockers));
+            }
+            if is_routes {
+                return;
             }
             next = call.0.parent.as_ref();
         }
@@ -192,6 +259,73 @@ mod tests {
                 });
                 Call::record_blocker(|| Arc::clone(&door));
             });
+            assert!(Call::take_blockers().is_empty());
+        });
+    }
+
+    #[test]
+    fn a_retry_around_a_fallback_is_refused_when_each_of_its_routes_is() {
+        let doors: [Arc<Door>; 3] = Default::default();
+        let [first, second, beside] = &doors;
+        let mut outermost = Deferred::retrying(9);
+        let mut outer = Deferred::retrying(3);
+        let (mut own, mut other) = outermost.enter(|| {
+            let own = outer.enter(|| {
+                let mut fallback = Deferred::routing();
+                let mut routes = Vec::new();
+                routes.push(fallback.enter(|| {
+                    Call::record_blocker(|| Arc::clone(first));
+                    Call::take_blockers()
+                }));
+                let route = fallback.enter(|| Call::options().route(false).begin());
+                routes.push(route.enter(|| {
+                    // Either of the two is enough for this route; a retry inside of it knows of them, too.
+                    Deferred::retrying(1).enter(|| {
+                        Call::record_blocker(|| Arc::clone(second));
+                        Call::record_blocker(|| Arc::clone(beside));
+                        assert!(!Call::take_blockers().is_empty());
+                    });
+                    Call::take_blockers()
+                }));
+                assert!(fallback.enter(Call::take_blockers).is_empty(), "each route has its own");
+                Call::record_routes(&routes);
+                Call::take_blockers()
+            });
+            (own, Call::take_blockers())
+        });
+        let shut = |door: &Door, shut| door.shut.store(shut, Ordering::SeqCst);
+        assert!(!refused(&mut own) && !refused(&mut other));
+        // Each of the two retries listens to a route that may still answer: it is enough.
+        assert_eq!(doors.each_ref().map(|door| door.listening.lock().unwrap().len()), [2, 0, 0]);
+        shut(first, true);
+        assert!(!refused(&mut own));
+        assert_eq!(doors.each_ref().map(|door| door.listening.lock().unwrap().len()), [2, 1, 1]);
+        shut(beside, true);
+        assert!(refused(&mut own) && refused(&mut other));
+        shut(first, false);
+        assert!(!refused(&mut own));
+        drop((own, other));
+        assert!(doors.iter().all(|door| door.listening.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn a_route_that_nothing_refuses_keeps_a_retry_around_waiting() {
+        let door = Arc::<Door>::default();
+        Deferred::retrying(3).enter(|| {
+            let mut known = Blockers::default();
+            known.add(door);
+            Call::record_routes(&[known, Blockers::default()]);
+            Call::record_routes(&[]);
+            assert!(Call::take_blockers().is_empty());
+        });
+    }
+
+    #[test]
+    fn a_fallback_around_a_retry_is_told_of_nothing() {
+        let door = Arc::<Door>::default();
+        let mut fallback = Deferred::routing();
+        fallback.enter(|| {
+            Deferred::retrying(3).enter(|| Call::record_blocker(|| Arc::clone(&door)));
             assert!(Call::take_blockers().is_empty());
         });
     }

@@ -1,9 +1,11 @@
 //! What the caller gets when no route has answered.
 
-use failsoft_core::{BoxError, Call, Class, Denier, Fault, Next, Verdict};
+use std::{mem, sync::Arc, task::Context};
+
+use failsoft_core::{Blocker, BoxError, Call, Class, Condition, Denier, Fault, Health, Mark, Next, Verdict};
 
 use super::{Cascade, Failure};
-use crate::{LAYER, Return, events, plan::Plan};
+use crate::{LAYER, Return, WhenAllPoor, events, plan::Plan};
 
 impl<Res> Cascade<Res> {
     /// Every route that could be asked has failed: what the caller gets.
@@ -19,6 +21,7 @@ impl<Res> Cascade<Res> {
             events::exhausted(self.tried, self.verdict(), why);
             plan.meters.exhausted(self.verdict().class());
         }
+        self.record_blockers(plan);
         let decider = self.decider().map_or(0, |(place, _)| place);
         let place = match plan.returns {
             Return::First => 0,
@@ -38,6 +41,33 @@ impl<Res> Cascade<Res> {
         self.past.as_ref().is_some_and(|past| !past.skipped.is_empty())
     }
 
+    /// Tells a retry around what refuses each route that could serve the call: when all of it does, there is nobody to ask again.
+    fn record_blockers(&mut self, plan: &Plan) {
+        if self.failures().iter().all(|failure| failure.blockers.is_empty()) || !plan.tiers.is_empty() {
+            return;
+        }
+        let fails_fast = plan.when_all_poor == WhenAllPoor::FailFast;
+        // The least bad route is let through, or recovers within the next attempt.
+        if !fails_fast && plan.routes.iter().any(|info| info.health.is_some()) {
+            return;
+        }
+        let mut routes = plan.open(Call::is_marked(Mark::FreeOnly));
+        if let Some(tokens) = self.tokens {
+            routes = plan.with_room(routes, tokens);
+        }
+        let blockers_of = |route| {
+            let mut failures = self.past().failures.iter_mut().filter(|failure| failure.route == route);
+            let mut blockers =
+                failures.next().map(|failure| mem::take(&mut failure.blockers)).unwrap_or_default();
+            if let Some(health) = plan.info(route).and_then(|info| info.health.as_ref()) {
+                blockers.add(Arc::new(Poor(Arc::clone(health))));
+            }
+            blockers
+        };
+        let routes: Vec<_> = routes.iter().map(blockers_of).collect();
+        Call::record_routes(&routes);
+    }
+
     fn combine(&mut self, plan: &Plan, decider: usize) -> Fault {
         let advice = self.failures().iter().filter_map(|failure| failure.verdict.retry_after()).min();
         let trail = self.deferred.call().map(Call::trail);
@@ -50,7 +80,7 @@ impl<Res> Cascade<Res> {
             target = plan.name(failure.route).cloned();
             status = failure.error.as_ref().and_then(|error| Fault::find(&**error)?.status());
         }
-        let mut errors: Vec<_> = std::mem::take(&mut self.past().failures)
+        let mut errors: Vec<_> = mem::take(&mut self.past().failures)
             .into_iter()
             .map(|failure| failure.into_error(plan))
             .collect();
@@ -78,6 +108,20 @@ impl<Res> Cascade<Res> {
             self.past().skipped.push((route, why));
         }
     }
+}
+
+/// A route in poor health, where it is not asked then. Nobody is woken when it becomes that: whoever waits for another of the routes sees
+/// it then.
+struct Poor(Arc<dyn Health>);
+
+impl Blocker for Poor {
+    fn refuses(&self) -> bool {
+        self.0.condition() == Condition::Poor && self.0.recovers_in().is_none_or(|left| !left.is_zero())
+    }
+
+    fn listen(&self, _: &mut Option<u64>, _: &Context<'_>) {}
+
+    fn forget(&self, _: u64) {}
 }
 
 impl Failure {

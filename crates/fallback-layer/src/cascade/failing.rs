@@ -231,7 +231,8 @@ impl<Res> Cascade<Res> {
         let attempt = lane.attempt(plan, verdict, Next::Final, took);
         let untold = Some(Untold { attempt, scope: lane.scope().cloned() });
         let route = lane.route();
-        self.past().failures.push(Failure { route, verdict, row, error, status, asked, untold });
+        let blockers = lane.enter(&mut self.deferred, Call::take_blockers);
+        self.past().failures.push(Failure { route, verdict, row, error, status, asked, blockers, untold });
     }
 }
 
