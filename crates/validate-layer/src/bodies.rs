@@ -13,7 +13,7 @@ use failsoft_core::{
     UnpinBody, Verdict, Whole, class_of_status, is_encoded, json,
 };
 use http::{
-    HeaderMap,
+    HeaderMap, HeaderValue,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     response::Parts,
 };
@@ -276,12 +276,14 @@ fn is_stream(headers: &HeaderMap) -> bool {
         "application/vnd.amazon.eventstream",
         "multipart/x-mixed-replace",
     ];
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    // By its bytes: whatever stands in its parameters, an endless stream must not be held.
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     // gRPC frames its messages and says in trailers how it went.
-    let grpc = essence.get(.."application/grpc".len());
-    STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream))
-        || grpc.is_some_and(|start| start.eq_ignore_ascii_case("application/grpc"))
+    const GRPC: &[u8] = b"application/grpc";
+    let grpc = essence.get(..GRPC.len());
+    STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream.as_bytes()))
+        || grpc.is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }
 
 /// Looks at an answer, as far as that takes no time.

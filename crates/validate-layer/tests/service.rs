@@ -250,6 +250,8 @@ async fn a_stream_passes_unread() {
     let types = [
         "text/event-stream",
         "Text/Event-Stream; charset=utf-8",
+        // What is no ASCII in it makes nothing else of it: it was held until its end, which may never come.
+        "text/event-stream; charset=“utf-8”",
         "application/x-ndjson",
         "application/stream+json",
         "application/json-seq",
@@ -258,7 +260,8 @@ async fn a_stream_passes_unread() {
     ];
     for content_type in types {
         let mut stream = Response::new(pieces(&["data: x\n\n", "data: y"]));
-        stream.headers_mut().insert("content-type", content_type.parse().unwrap());
+        let content_type = http::HeaderValue::from_bytes(content_type.as_bytes()).unwrap();
+        stream.headers_mut().insert("content-type", content_type);
         let passed = through(ValidateLayer::builder().json(), stream).await.unwrap();
         assert_eq!(passed.body(), "data: x\n\ndata: y");
     }
