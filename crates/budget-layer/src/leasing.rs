@@ -95,6 +95,13 @@ pub(crate) struct Ticket {
     rounds: u8,
 }
 
+impl Ticket {
+    /// It waits for an exchange. Until that has ended nothing is reserved for it but by that: otherwise it might be twice.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.place.is_some()
+    }
+}
+
 /// A call that does not fit into what is leased.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
@@ -157,7 +164,9 @@ impl Leasing {
         }
         let state = self.core.lock();
         if let Some(place) = ticket.place {
-            self.core.places().keep(place, cx.waker());
+            if !self.core.places().keep(place, cx.waker()) {
+                return Poll::Ready(None);
+            }
         } else {
             if let Some(refusal) = state.refuses((budget, shared), need, ticket.rounds) {
                 return Poll::Ready(Some(refusal));
@@ -171,9 +180,9 @@ impl Leasing {
 
     /// What was reserved for a call that waits, if it was. To be asked before it tries.
     pub(crate) fn take(&self, ticket: &mut Ticket) -> Option<(Share, Crossed)> {
-        let ended = self.core.places().take(ticket.place?)?;
+        let place = ticket.place.filter(|place| self.core.places().has_ended(*place))?;
         ticket.place = None;
-        match ended {
+        match self.core.leave(place)? {
             Ended::Given(share, crossed) => return Some((share, crossed)),
             Ended::Tries(refusal) => ticket.refusal = refusal,
             Ended::Told(_) => {}
@@ -251,8 +260,10 @@ impl Leasing {
         let Poll::Ready(result) = polled else {
             state.running = Running::Yes(run);
             drop(state);
-            // It spoke while it was polled, and whoever heard it then could not poll it.
-            if self.core.places().is_unheard() {
+            // It spoke while it was polled, and whoever was woken then could not poll it. Nor was this one, if it stands in no line.
+            let wake = self.core.places().unheard();
+            if !wake.is_empty() {
+                wake.into_iter().for_each(Waker::wake);
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;
@@ -398,13 +409,14 @@ impl Telling<'_> {
         loop {
             let state = core.lock();
             let place = *self.place.get_or_insert_with(|| core.places().join(Wants::ToTell, cx.waker()));
-            let mut places = core.places();
-            if let Some(ended) = places.take(place) {
+            if !core.places().keep(place, cx.waker()) {
+                drop(state);
                 self.place = None;
-                return Poll::Ready(if let Ended::Told(result) = ended { result } else { Ok(()) });
+                return Poll::Ready(match core.leave(place) {
+                    Some(Ended::Told(result)) => result,
+                    _ => Ok(()),
+                });
             }
-            places.keep(place, cx.waker());
-            drop(places);
             if self.leasing.drive(state, budget, shared, cx).is_pending() {
                 return Poll::Pending;
             }

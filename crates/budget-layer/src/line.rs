@@ -18,6 +18,7 @@ use crate::{
     layer::{Admission, Wanted},
     leasing::{Need, Refusal, Renews, Ticket},
     parts::Place,
+    window::Now,
 };
 
 /// Numbers those that wait, over all budgets: of two that wait for each other's, one was first and is never held up by the other.
@@ -49,8 +50,16 @@ pub(crate) struct Line {
 struct OfLease {
     budget: Budget,
     ticket: Ticket,
+    /// Why it is asked.
+    denied: Denied,
     /// Not before that.
     again: Option<Instant>,
+}
+
+enum Attempt {
+    /// It is admitted; `None` once that was said.
+    Ends(Option<Admission>),
+    Refused(Budget, Denied),
 }
 
 impl Line {
@@ -100,17 +109,11 @@ impl Line {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Admission> {
         loop {
             self.take();
-            let Some(wanted) = &mut self.wanted else { return Poll::Pending };
-            let (waker, most) = (cx.waker(), wanted.options.max_waiting);
-            let place = Place { waker, most, of_leases: self.stands_for_lease };
-            let now = wanted.clocks.now();
-            let place = Some(place).filter(|_| self.may_wait);
-            let Err((budget, denied)) = wanted.parts.reserve_or_wait(self.ask, now, place) else {
-                return match self.leave(true) {
-                    Some(wanted) => Poll::Ready(wanted.begin(Call::options(), now)),
-                    None => Poll::Pending,
-                };
+            let (budget, denied) = match self.attempt(cx) {
+                Attempt::Refused(budget, denied) => (budget, denied),
+                Attempt::Ends(admission) => return admission.map_or(Poll::Pending, Poll::Ready),
             };
+            let now = self.wanted.as_ref().map_or_else(Now::default, |wanted| wanted.clocks.now());
             let denied = if denied.is_for_lease() && budget.leasing().is_some() {
                 match ready!(self.poll_lease(&budget, denied, cx)) {
                     Some(denied) => denied,
@@ -131,6 +134,21 @@ impl Line {
             if self.poll_sleep(again.unwrap_or(self.ends), cx).is_pending() {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Tries to reserve everything, unless a store is being asked for some of it.
+    fn attempt(&mut self, cx: &Context<'_>) -> Attempt {
+        if let Some(of_lease) = self.leases.iter().find(|of_lease| of_lease.ticket.is_waiting()) {
+            return Attempt::Refused(of_lease.budget.clone(), of_lease.denied);
+        }
+        let Some(wanted) = &mut self.wanted else { return Attempt::Ends(None) };
+        let (waker, most) = (cx.waker(), wanted.options.max_waiting);
+        let place = Place { waker, most, of_leases: self.stands_for_lease };
+        let now = wanted.clocks.now();
+        match wanted.parts.reserve_or_wait(self.ask, now, Some(place).filter(|_| self.may_wait)) {
+            Ok(()) => Attempt::Ends(self.leave(true).map(|wanted| wanted.begin(Call::options(), now))),
+            Err((budget, denied)) => Attempt::Refused(budget, denied),
         }
     }
 
@@ -165,7 +183,7 @@ impl Line {
             return Poll::Ready(Some(denied));
         };
         let amount = wanted.parts.needed(budget);
-        let at = self.of_lease(budget);
+        let at = self.of_lease(budget, denied);
         if let Some(again) = self.leases[at].again {
             ready!(self.poll_sleep(again, cx));
         }
@@ -193,12 +211,14 @@ impl Line {
         }))
     }
 
-    fn of_lease(&mut self, budget: &Budget) -> usize {
-        self.leases.iter().position(|of_lease| of_lease.budget.is(budget)).unwrap_or_else(|| {
+    fn of_lease(&mut self, budget: &Budget, denied: Denied) -> usize {
+        let at = self.leases.iter().position(|of_lease| of_lease.budget.is(budget)).unwrap_or_else(|| {
             let ticket = Ticket::default();
-            self.leases.push(OfLease { budget: budget.clone(), ticket, again: None });
+            self.leases.push(OfLease { budget: budget.clone(), ticket, denied, again: None });
             self.leases.len() - 1
-        })
+        });
+        self.leases[at].denied = denied;
+        at
     }
 
     /// When it is worth asking the store again, if that is within the time that there is.

@@ -2,6 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg failsoft_loom" cargo test --release -p budget-layer --lib loom`
 
+mod leases;
+
 use std::{
     sync::Arc,
     task::{Wake, Waker},

@@ -62,25 +62,29 @@ impl Places {
         place
     }
 
-    /// It is woken by this waker from now on.
-    pub(super) fn keep(&mut self, place: u64, waker: &Waker) {
-        if let Some(waiting) = self.waiting.get_mut(&place) {
-            waiting.waker.clone_from(waker);
-        }
+    /// It is woken by this waker from now on; `false` where its exchange has ended.
+    pub(super) fn keep(&mut self, place: u64, waker: &Waker) -> bool {
+        let Some(waiting) = self.waiting.get_mut(&place).filter(|waiting| waiting.ended.is_none()) else {
+            return false;
+        };
+        waiting.waker.clone_from(waker);
+        true
     }
 
-    /// How it ended, if it has; then the place is given up.
-    pub(super) fn take(&mut self, place: u64) -> Option<Ended> {
-        let ended = self.waiting.get_mut(&place)?.ended.take()?;
-        self.waiting.remove(&place);
-        Some(ended)
+    /// Whether its exchange has ended: then it is time to [leave](Self::leave).
+    pub(super) fn has_ended(&self, place: u64) -> bool {
+        self.waiting.get(&place).is_none_or(|waiting| waiting.ended.is_some())
     }
 
-    /// Gives a place up: what was reserved for it, and whom to wake, because it was to hear the store.
+    /// Gives a place up: how its exchange has ended, and whom to wake, because this one was to hear the store.
     pub(super) fn leave(&mut self, place: u64) -> (Option<Ended>, Vec<Waker>) {
         let ended = self.waiting.remove(&place).and_then(|waiting| waiting.ended);
-        let wakes = if self.is_unheard { self.hearers() } else { Vec::new() };
-        (ended, wakes)
+        (ended, self.unheard())
+    }
+
+    /// Whom to wake, if the store has something to say that nobody has heard.
+    pub(super) fn unheard(&mut self) -> Vec<Waker> {
+        if self.is_unheard { self.hearers() } else { Vec::new() }
     }
 
     /// A call in flight hears the store too; there are enough of them.
@@ -108,19 +112,21 @@ impl Places {
         told
     }
 
-    /// The exchange has ended; says to each of whom it told, in their order, what it has brought. And to all calls, where another would
-    /// bring no more just now.
-    pub(super) fn end(&mut self, of_all: bool, mut end: impl FnMut(Wants) -> Ended) {
-        let ends =
-            |waiting: &Waiting| waiting.is_told || (of_all && matches!(waiting.wants, Wants::More { .. }));
-        for waiting in self.waiting.values_mut() {
-            if waiting.ended.is_none() && ends(waiting) {
-                waiting.ended = Some(end(waiting.wants));
+    /// The exchange has ended; says to each, in their order, what it has brought. Whoever has come since and gets nothing of it is told of
+    /// in the next one, but where that would bring no more just now.
+    pub(super) fn end(&mut self, is_last: bool, mut end: impl FnMut(Wants) -> Ended) {
+        for waiting in self.waiting.values_mut().filter(|waiting| waiting.ended.is_none()) {
+            if !waiting.is_told && matches!(waiting.wants, Wants::ToTell) {
+                continue;
+            }
+            let ended = end(waiting.wants);
+            if waiting.is_told || is_last || matches!(ended, Ended::Given(..)) {
+                waiting.ended = Some(ended);
             }
         }
     }
 
-    /// Whom to wake after that: all, because it may have brought enough for those too that have come since; and one of them asks on.
+    /// Whom to wake after that: all, because one of those that have come since asks on.
     pub(super) fn all(&mut self) -> Vec<Waker> {
         let ahead = mem::take(&mut self.ahead);
         self.waiting.values().map(|waiting| waiting.waker.clone()).chain(ahead).collect()
@@ -129,11 +135,6 @@ impl Places {
     /// Somebody listens to the store.
     pub(super) const fn heard(&mut self) {
         self.is_unheard = false;
-    }
-
-    /// Whether it has something to say that nobody has heard.
-    pub(super) const fn is_unheard(&self) -> bool {
-        self.is_unheard
     }
 
     /// The store has something to say: whom to wake. Where those that were woken before have not come, all.
