@@ -85,6 +85,7 @@ impl Rules {
 
 #[derive(Debug)]
 pub(crate) struct Account {
+    unit: Unit,
     limit: u64,
     soft: u64,
     hard: u64,
@@ -136,6 +137,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// What is reserved [plainly](Account::reserve_plainly).
+    #[inline]
+    pub(crate) const fn plain(amount: u64) -> Self {
+        Self { reserved: amount, tick: 0, gone: 0, mark: Mark::NONE }
+    }
+
     /// All that was reserved.
     pub(crate) const fn all(&self) -> u64 {
         self.reserved.saturating_add(self.gone)
@@ -217,6 +224,7 @@ impl Account {
     pub(crate) fn new(rules: &Rules) -> Self {
         let lately = rules.pause.map(|pause| Ring::new(&Window::sliding(pause.within)));
         let mut account = Self {
+            unit: rules.unit,
             limit: 0,
             soft: 0,
             hard: 0,
@@ -239,6 +247,12 @@ impl Account {
             account.limit_to(rules.limit, rules);
         }
         account
+    }
+
+    /// As its rules say.
+    #[inline]
+    pub(crate) const fn unit(&self) -> Unit {
+        self.unit
     }
 
     /// Lets go of what has left the window.
@@ -330,9 +344,9 @@ impl Account {
 
     /// Reserves, for a call that has nothing yet, what it [takes plainly](Self::takes_plainly).
     #[inline]
-    pub(crate) fn reserve_plainly(&mut self, amount: u64) -> Share {
+    pub(crate) const fn reserve_plainly(&mut self, amount: u64) -> Share {
         self.ring.reserve_plainly(amount);
-        Share { reserved: amount, ..Share::default() }
+        Share::plain(amount)
     }
 
     /// Whether a call that used so much is settled so far from every line and limit that [`settle`](Self::settle) would cross nothing, and

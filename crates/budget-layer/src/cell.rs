@@ -15,11 +15,13 @@ use std::sync::Mutex;
 #[cfg(not(failsoft_loom))]
 pub(crate) use std::sync::MutexGuard;
 
-use failsoft_core::Evict;
+use failsoft_core::{Evict, lent::Place};
 
 use crate::{
-    account::{Account, Rules},
+    Outcome,
+    account::{Account, Ask, Rules, Share},
     leasing::Leasing,
+    window::Clocks,
 };
 
 /// Accounts behind one lock: the one of a key, or all those of a layer that are no key's. Every call is charged to all of the latter
@@ -29,6 +31,8 @@ pub(crate) struct Cell {
     rules: Arc<[Rules]>,
     first: usize,
     is_keyed: bool,
+    /// Where a thread keeps it for its next call.
+    pub(crate) place: Place,
     accounts: Mutex<Accounts>,
     /// Of accounts that lease from a store, one for each account; or of none.
     leasing: Box<[Leasing]>,
@@ -53,14 +57,63 @@ impl Cell {
             Accounts { first: Account::new(&rules[0]), more: rules[1..].iter().map(Account::new).collect() };
         let leases = rules.iter().any(|rules| rules.shared.is_some());
         let leasing = rules.iter().filter(|_| leases).map(|_| Leasing::new(None)).collect();
-        Self { rules: Arc::clone(rules), first: 0, is_keyed: false, accounts: Mutex::new(accounts), leasing }
+        Self { first: 0, is_keyed: false, ..Self::of(rules, accounts, leasing) }
     }
 
     /// The account of a key, by the rules at `first`; with its name, where it leases from a store.
     pub(crate) fn of_key(rules: &Arc<[Rules]>, first: usize, leases: Option<Arc<str>>) -> Self {
         let accounts = Accounts { first: Account::new(&rules[first]), more: Box::default() };
         let leasing = leases.into_iter().map(|key| Leasing::new(Some(key))).collect();
-        Self { rules: Arc::clone(rules), first, is_keyed: true, accounts: Mutex::new(accounts), leasing }
+        Self { first, is_keyed: true, ..Self::of(rules, accounts, leasing) }
+    }
+
+    fn of(rules: &Arc<[Rules]>, accounts: Accounts, leasing: Box<[Leasing]>) -> Self {
+        let (rules, accounts) = (Arc::clone(rules), Mutex::new(accounts));
+        Self { rules, first: 0, is_keyed: false, place: Place::next(), accounts, leasing }
+    }
+
+    /// Those of its accounts, in their order.
+    #[inline]
+    pub(crate) fn all_rules(&self) -> &[Rules] {
+        &self.rules[self.first..][..self.len()]
+    }
+
+    /// Whether every figure of a call follows from its tokens, for as long as it is far from all lines and limits.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.leasing.is_empty()
+            && self
+                .all_rules()
+                .iter()
+                .all(|rules| rules.unit.is_plain() && rules.clocks() == Clocks::NONE && !rules.heeds_quota)
+    }
+
+    /// Reserves for a call of so many tokens in every account, where that is far from every line and limit, and nobody waits: a few sums
+    /// are all there is to it. `false` where there may be more to it; then nothing has changed.
+    #[inline(always)]
+    pub(crate) fn reserve_plainly(&self, tokens: u64, ask: Ask) -> bool {
+        let mut accounts = self.lock();
+        let plain = accounts.all(|account| account.takes_plainly(account.unit().plainly(tokens), ask));
+        if plain {
+            accounts.each(|account| {
+                account.reserve_plainly(account.unit().plainly(tokens));
+            });
+        }
+        plain
+    }
+
+    /// Settles a call that reserved for so many tokens in every account, and `used` so many; on the same terms.
+    #[inline(always)]
+    pub(crate) fn settle_plainly(&self, tokens: u64, used: u64, outcome: Outcome, unknown: bool) -> bool {
+        let share = |account: &Account| Share::plain(account.unit().plainly(tokens));
+        let mut accounts = self.lock();
+        let plain = accounts
+            .all(|account| account.settles_plainly(&share(account), account.unit().plainly_used(used)));
+        if plain {
+            accounts.each(|account| {
+                account.settle_plainly(&share(account), account.unit().plainly_used(used), outcome, unknown);
+            });
+        }
+        plain
     }
 
     #[inline]
@@ -99,6 +152,17 @@ impl Evict for Cell {
 }
 
 impl Accounts {
+    #[inline(always)]
+    fn all(&self, mut holds: impl FnMut(&Account) -> bool) -> bool {
+        holds(&self.first) && self.more.iter().all(holds)
+    }
+
+    #[inline(always)]
+    fn each(&mut self, mut change: impl FnMut(&mut Account)) {
+        change(&mut self.first);
+        self.more.iter_mut().for_each(change);
+    }
+
     #[inline]
     pub(crate) fn at(&self, at: usize) -> &Account {
         at.checked_sub(1).map_or(&self.first, |at| &self.more[at])

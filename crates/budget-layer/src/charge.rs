@@ -1,9 +1,9 @@
 //! The guard of one call: it moves from `call` into the future and then into the body, and its budget settles once.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
     task::Context,
@@ -19,11 +19,13 @@ use crate::{
     account::{Ask, Crossed, MAX_CALL, queue::Turn},
     book::{Booking, Guess, Total},
     builder::Options,
+    cell::Cell,
     cost::{Ended, cost, teach},
     estimate::millis,
     events,
     metrics::Settled,
     parts::Parts,
+    plain::{self, Entered, Plain},
     window::{Clocks, Now},
 };
 
@@ -32,15 +34,25 @@ use crate::{
 ///
 /// Public because it is part of the response's type: the body of an `http::Response` carries it.
 pub struct Charge {
-    /// `None` once the outcome is known.
-    reserved: Option<Reserved<Bill>>,
+    held: Held,
     /// The inner service or its future is at work just now: if the charge is dropped meanwhile, it panicked.
     working: bool,
-    /// Some of its budgets are tightened by what the server says.
-    #[cfg_attr(not(feature = "http"), allow(dead_code))]
-    heeds_quota: bool,
-    /// Some of its budgets are leased from a store.
-    leases: bool,
+}
+
+/// What a charge holds.
+pub(crate) enum Held {
+    /// What needs no scope yet.
+    Plain(Plain),
+    Bill {
+        reserved: Reserved<Bill>,
+        /// Some of its budgets are tightened by what the server says.
+        #[cfg_attr(not(feature = "http"), allow(dead_code))]
+        heeds_quota: bool,
+        /// Some of its budgets are leased from a store.
+        leases: bool,
+    },
+    /// The outcome is known.
+    Nothing,
 }
 
 impl Charge {
@@ -51,31 +63,39 @@ impl Charge {
         reserve: impl FnOnce(&mut Bill) -> Result<(), E>,
     ) -> Result<Self, E> {
         let reserved = options.try_reserving(reserve)?;
-        Ok(Self { reserved: Some(reserved), working: false, heeds_quota: false, leases: false })
+        Ok(Self { held: Held::bill(reserved), working: false })
+    }
+
+    /// Begins a call for which something is reserved that needs no scope yet.
+    #[inline(always)]
+    pub(crate) const fn plain(plain: Plain) -> Self {
+        Self { held: Held::Plain(plain), working: false }
     }
 
     pub(crate) const fn with(mut self, options: &Options) -> Self {
-        (self.heeds_quota, self.leases) = (options.heeds_quota, options.leases);
+        if let Held::Bill { heeds_quota, leases, .. } = &mut self.held {
+            (*heeds_quota, *leases) = (options.heeds_quota, options.leases);
+        }
         self
     }
 
     /// While the inner future is at work: a further attempt cannot wait for a lease, so what it may need is asked for ahead.
     #[inline]
     pub(crate) fn ask_ahead(&self, cx: &Context<'_>) {
-        if let Some(reserved) = self.reserved.as_ref().filter(|_| self.leases) {
+        if let Held::Bill { reserved, leases: true, .. } = &self.held {
             reserved.ask_ahead(cx);
         }
     }
 
     #[cfg(feature = "http")]
     pub(crate) const fn heeds_quota(&self) -> bool {
-        self.heeds_quota
+        matches!(self.held, Held::Bill { heeds_quota: true, .. })
     }
 
     /// What the server says of its own limits, in the head of its answer.
     #[cfg(feature = "http")]
     pub(crate) fn heed(&self, remaining: Remaining) {
-        if let Some(reserved) = &self.reserved {
+        if let Held::Bill { reserved, .. } = &self.held {
             reserved.heed(remaining);
         }
     }
@@ -83,26 +103,53 @@ impl Charge {
     /// What is worth telling of the reservation; nothing is locked meanwhile.
     #[inline]
     pub(crate) fn tell(&self) {
-        if let Some(reserved) = &self.reserved {
+        if let Held::Bill { reserved, .. } = &self.held {
             tell(reserved.lock());
         }
     }
 
     /// Runs what belongs to the inner service, in the scope of the call; its panic is a failure of the call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn working<R>(&mut self, work: impl FnOnce() -> R) -> R {
         self.working = true;
-        let result = match &mut self.reserved {
-            Some(reserved) => reserved.enter(work),
-            None => work(),
-        };
+        let result = self.held.enter(work);
         self.working = false;
         result
     }
 
+    #[inline(always)]
     pub(crate) fn end(&mut self, ended: Ended) {
-        if let Some(reserved) = self.reserved.take() {
-            reserved.ended.store(ended.to_bits(), Ordering::Release);
+        match mem::replace(&mut self.held, Held::Nothing) {
+            Held::Plain(mut plain) => plain.settle(ended),
+            Held::Bill { reserved, .. } => reserved.ended.store(ended.to_bits(), Ordering::Release),
+            Held::Nothing => {}
+        }
+    }
+}
+
+impl Held {
+    #[inline(always)]
+    pub(crate) const fn bill(reserved: Reserved<Bill>) -> Self {
+        Self::Bill { reserved, heeds_quota: false, leases: false }
+    }
+
+    #[inline(always)]
+    fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        if let Some(_entered) = Entered::new(self) {
+            return work();
+        }
+        match self {
+            Self::Bill { reserved, .. } => reserved.enter(work),
+            _ => work(),
+        }
+    }
+
+    /// Gives what is plain a scope that is a call.
+    #[cold]
+    pub(crate) fn make(&mut self) {
+        if let Self::Plain(plain) = self {
+            let reserved = plain.begin();
+            *self = Self::bill(reserved);
         }
     }
 }
@@ -115,7 +162,7 @@ impl Guard for Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if self.reserved.is_some() {
+        if !matches!(self.held, Held::Nothing) {
             let class = if self.working { Class::Unknown } else { Class::Cancelled };
             self.settle(Verdict::of(class));
         }
@@ -124,7 +171,13 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("bill", &self.reserved.as_deref()).finish_non_exhaustive()
+        let mut f = f.debug_struct("Charge");
+        match &self.held {
+            Held::Plain(plain) => f.field("plain", plain),
+            Held::Bill { reserved, .. } => f.field("bill", &**reserved),
+            Held::Nothing => &mut f,
+        };
+        f.finish_non_exhaustive()
     }
 }
 
@@ -197,10 +250,23 @@ impl Bill {
         (&mut about.estimate, &mut state.parts)
     }
 
+    /// What was reserved [plainly](Plain) is its own from now on.
+    pub(crate) fn plain(&mut self, cell: Arc<Cell>, about: plain::About) {
+        let (estimate, parts) = self.set(about.is_final, about.cut_in_full, Clocks::NONE, Now::default());
+        *estimate = about.estimate();
+        parts.push_plain(cell, about.tokens);
+    }
+
+    /// Settles a call of which nobody has read anything.
+    pub(crate) fn settle_unread(&mut self, ended: Ended) {
+        *self.ended.get_mut() = ended.to_bits();
+        self.settle_alone(&Usage::default(), 0);
+    }
+
     /// What is to be written of it; gives what was before.
     #[inline]
     pub(crate) const fn book(&mut self, booking: Option<Box<Booking>>) -> Option<Box<Booking>> {
-        std::mem::replace(&mut self.about.booking, booking)
+        mem::replace(&mut self.about.booking, booking)
     }
 
     fn settle(&self, usage: &Usage, silent: u32) {
@@ -313,7 +379,7 @@ impl State {
     /// Turns what is reserved into what was used, once; `true` if it did.
     #[inline]
     fn settle(&mut self, about: &About, ended: Option<Ended>, usage: &Usage, silent: u32) -> bool {
-        if std::mem::replace(&mut self.settled, true) || self.parts.is_empty() {
+        if mem::replace(&mut self.settled, true) || self.parts.is_empty() {
             return false;
         }
         let ended = ended.unwrap_or(Ended::CANCELLED);

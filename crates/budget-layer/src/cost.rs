@@ -36,6 +36,7 @@ impl Ended {
     }
 
     /// Before any body: by the response's head, or by an error.
+    #[inline]
     pub(crate) fn before_body(verdict: &Verdict, status: Option<u16>) -> Self {
         Self { outcome: verdict.class().into(), turned_down: is_turned_down(verdict, status) }
     }

@@ -69,6 +69,7 @@ impl<S, Req> Waiting<S, Req>
 where
     S: Service<Req, Error: Into<BoxError>>,
 {
+    #[cold]
     fn poll(&mut self, charge: &mut Option<Charge>, cx: &mut Context<'_>) -> Poll<Waited<S::Future>> {
         if let Some(line) = &mut self.line {
             match ready!(line.poll(cx)) {
@@ -98,6 +99,7 @@ where
 {
     type Output = Result<<C::Judge as Watch<Res>>::Out<Charge>, BoxError>;
 
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let result = loop {
@@ -149,6 +151,7 @@ where
 }
 
 /// The outcome now, or the charge goes with the body.
+#[inline(always)]
 fn answered<C, Res>(
     classify: &C,
     response: Res,

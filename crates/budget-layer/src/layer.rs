@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, fmt, sync::Arc};
 
-use failsoft_core::{ByResponse, Call, CallOptions, CloneService, Fault, Mark};
+use failsoft_core::{ByResponse, Call, CallOptions, CloneService, Fault, Mark, pledge::Pledging};
 use tower_layer::Layer;
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     events,
     line::Line,
     parts::Parts,
+    plain::{self, About, Lent, Plain},
     window::{Clocks, Now},
 };
 
@@ -24,16 +25,24 @@ use crate::{
 /// the layer again for each route. For budgets of its own, build another layer.
 #[derive(Clone)]
 pub struct BudgetLayer<K = OneForAll, E = FromRequest, R = AllPass, C = ByResponse> {
-    ledgers: Arc<[Ledger]>,
+    shared: Arc<Shared>,
+    pub(crate) keyed: K,
+    pub(crate) estimator: E,
+    pub(crate) pass_soft: R,
+    pub(crate) classify: C,
+}
+
+/// What is the same for all its clones.
+struct Shared {
+    /// At least one.
+    ledgers: Box<[Ledger]>,
     options: Options,
     book: Option<Book>,
     clocks: Clocks,
     /// Whether all accounts of the first ledger's cell of calls without a key, and only those, are those of this layer.
     together: bool,
-    pub(crate) keyed: K,
-    pub(crate) estimator: E,
-    pub(crate) pass_soft: R,
-    pub(crate) classify: C,
+    /// For calls without a key of which every figure is known when they begin.
+    plain: Option<Pledging>,
 }
 
 impl BudgetLayer {
@@ -59,28 +68,21 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let options = Options { heeds_quota, leases, ..options };
         let clocks = ledgers.iter().fold(Clocks::NONE, |clocks, ledger| clocks.and(ledger.rules().clocks()));
         let together = Budget::are_together(ledgers.iter().map(Ledger::unkeyed));
-        Self {
-            ledgers: ledgers.into(),
-            options,
-            book,
-            clocks,
-            together,
-            keyed,
-            estimator,
-            pass_soft,
-            classify,
-        }
+        let is_plain = together && book.is_none() && ledgers[0].unkeyed().cell.is_plain();
+        let plain = if is_plain { plain::pledging() } else { None };
+        let shared = Arc::new(Shared { ledgers: ledgers.into(), options, book, clocks, together, plain });
+        Self { shared, keyed, estimator, pass_soft, classify }
     }
 
     /// The budgets that the builder itself describes, and what was spent.
     pub fn ledger(&self) -> &Ledger {
-        &self.ledgers[0]
+        &self.shared.ledgers[0]
     }
 
     /// All budgets that calls are charged to: those of [`ledger`](Self::ledger), and then those that were
     /// [added](BudgetBuilder::also), in that order.
     pub fn ledgers(&self) -> &[Ledger] {
-        &self.ledgers
+        &self.shared.ledgers
     }
 }
 
@@ -100,7 +102,6 @@ impl<F, E, R, C> BudgetLayer<Labelled<OneForAll, F>, E, R, C> {
 
 impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     /// Reserves what a call may cost in every budget and opens its scope, or says no and changes nothing; or the caller may wait.
-    // A charge that is given on through several functions is put together in the memory of each.
     #[inline(always)]
     pub(crate) fn admit<Req>(&self, request: &Req) -> Admission
     where
@@ -114,16 +115,43 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             is_first: true,
             turn: Turn::LAST,
         };
-        let now = self.clocks.now();
+        let shared = &*self.shared;
+        let mut estimate = self.estimator.estimate(request);
+        estimate.complete(shared.options.unpriced.as_ref());
+        if let Some(pledging) =
+            shared.plain.filter(|_| !self.keyed.may_have_keys() && estimate.learns().is_none())
+        {
+            let cell = &shared.ledgers[0].unkeyed().cell;
+            if cell.reserve_plainly(estimate.total(), ask) {
+                let about = About {
+                    input: estimate.split().map(|(input, _)| input),
+                    tokens: estimate.total(),
+                    is_final: ask.is_final,
+                    cut_in_full: shared.options.cut_in_full,
+                };
+                return Admission::Begun(Charge::plain(Plain::new(Lent::of(cell), about, pledging)));
+            }
+        }
+        self.admit_in_full(request, ask, estimate)
+    }
+
+    /// The same, with a scope for whatever there is to it.
+    // A charge that is given on through several functions is put together in the memory of each.
+    #[inline(never)]
+    fn admit_in_full<Req>(&self, request: &Req, ask: Ask, estimate: Estimate) -> Admission
+    where
+        K: Keyed<Req>,
+    {
+        let Shared { options, book, clocks, .. } = &*self.shared;
+        let now = clocks.now();
         let mut has_crossed = false;
         let begun = Charge::begin(Call::options(), |bill| {
-            if let Some(book) = &self.book {
+            if let Some(book) = book {
                 bill.book(Some(self.booking(book, request)));
             }
-            let (estimate, parts) = bill.set(ask.is_final, self.options.cut_in_full, self.clocks, now);
-            *estimate = self.estimator.estimate(request);
-            estimate.complete(self.options.unpriced.as_ref());
-            if let Err(denial) = self.charge(parts, request, estimate) {
+            let (place, parts) = bill.set(ask.is_final, options.cut_in_full, *clocks, now);
+            *place = estimate;
+            if let Err(denial) = self.charge(parts, request, place) {
                 // Of those that were opened before, nothing is charged.
                 return Err(Box::new(Refused::Outright(denial)));
             }
@@ -131,7 +159,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                 return Ok(());
             }
             if let Err((budget, denied)) = parts.reserve(ask, now) {
-                let (estimate, parts) = (std::mem::take(estimate), std::mem::take(parts));
+                let (estimate, parts) = (std::mem::take(place), std::mem::take(parts));
                 let wanted = (estimate, parts, bill.book(None));
                 return Err(Box::new(Refused::Now(Box::new(wanted), budget, denied)));
             }
@@ -143,7 +171,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                 if has_crossed {
                     charge.tell();
                 }
-                Admission::Begun(charge.with(&self.options))
+                Admission::Begun(charge.with(options))
             }
             Err(refused) => self.refused(ask, refused, now),
         }
@@ -162,6 +190,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     #[cold]
     #[allow(clippy::boxed_local, reason = "it comes so, because it is large")]
     fn refused(&self, ask: Ask, refused: Box<Refused>, now: Now) -> Admission {
+        let options = self.shared.options;
         match *refused {
             Refused::Outright(denial) => Admission::Denied(denial.fault()),
             Refused::Now(wanted, budget, denied) => {
@@ -171,13 +200,13 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
                     parts,
                     booking,
                     is_final: ask.is_final,
-                    options: self.options,
-                    clocks: self.clocks,
+                    options,
+                    clocks: self.shared.clocks,
                 };
                 if denied.is_for_lease() && budget.leasing().is_some() {
-                    return Line::for_lease(wanted, ask, self.options.wait);
+                    return Line::for_lease(wanted, ask, options.wait);
                 }
-                match self.options.wait {
+                match options.wait {
                     Some(wait) if denied.passes(budget.rules()) => {
                         Line::begin(wanted, ask, wait, &budget, &denied)
                     }
@@ -193,14 +222,15 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
     where
         K: Keyed<Req>,
     {
-        if self.together && !self.keyed.may_have_keys() {
-            let cell = &self.ledgers[0].unkeyed().cell;
-            return parts.push_all(cell, &self.ledgers, |ledger, unit| {
+        let Shared { ledgers, together, .. } = &*self.shared;
+        if *together && !self.keyed.may_have_keys() {
+            let cell = &ledgers[0].unkeyed().cell;
+            return parts.push_all(cell, ledgers, |ledger, unit| {
                 self.each(unit, estimate).ok_or_else(|| unpriced(ledger.unkeyed()))
             });
         }
         let mut refused = None;
-        let mut ledgers = self.ledgers.iter();
+        let mut ledgers = ledgers.iter();
         self.keyed.each(request, |key| {
             if let Some(ledger) = ledgers.next().filter(|_| refused.is_none()) {
                 refused = self.charge_one(parts, ledger, key, estimate).err();
@@ -233,7 +263,7 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
             Unit::Tokens => estimate.total(),
             Unit::Money => estimate.price()?.of_estimate(estimate),
             Unit::Calls | Unit::Concurrent => 1,
-            Unit::Time => estimate.time_millis().unwrap_or(self.options.time),
+            Unit::Time => estimate.time_millis().unwrap_or(self.shared.options.time),
         })
     }
 }
@@ -320,6 +350,6 @@ impl<S: CloneService, K: Clone, E: Clone, R: Clone, C: Clone> Layer<S> for Budge
 
 impl<K, E, R, C> fmt::Debug for BudgetLayer<K, E, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BudgetLayer").field("ledgers", &self.ledgers).finish_non_exhaustive()
+        f.debug_struct("BudgetLayer").field("ledgers", &self.shared.ledgers).finish_non_exhaustive()
     }
 }

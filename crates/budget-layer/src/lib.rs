@@ -102,6 +102,7 @@ mod line;
 mod loom;
 pub mod metrics;
 mod parts;
+mod plain;
 mod service;
 mod spend;
 mod state;

@@ -14,6 +14,7 @@ use ::loom::{model::Builder, sync::Notify, thread};
 use crate::{
     Budget, Ledger, Outcome, Snapshot, Unit, Window,
     account::{Ask, Lines, Rules, queue::Turn},
+    cell::Cell,
     parts::{Parts, Place},
     window::Now,
 };
@@ -150,6 +151,52 @@ fn loom_reserve_and_settle_leave_exact_sums_and_never_pass_the_limit() {
         assert!(state.spent + state.reserved <= 10, "{state:?}");
         let used = mine + other.join().unwrap();
         assert_eq!(standing(&shared), (used, 0));
+    });
+}
+
+/// As a call without a scope is settled.
+fn settle_without_scope(cell: &Arc<Cell>, tokens: u64) {
+    if !cell.settle_plainly(tokens, tokens, Outcome::Success, false) {
+        let mut parts = Parts::default();
+        parts.push_plain(Arc::clone(cell), tokens);
+        settle(&mut parts, cell.rules(0).unit.plainly_used(tokens));
+    }
+}
+
+#[test]
+fn loom_calls_without_a_scope_and_one_that_has_one_leave_exact_sums_behind_one_lock() {
+    model(|| {
+        let budgets = pair([10, 9]);
+        let other = {
+            let cell = Arc::clone(&budgets[0].cell);
+            thread::spawn(move || {
+                let admitted = cell.reserve_plainly(5, ASK);
+                if admitted {
+                    settle_without_scope(&cell, 5);
+                }
+                u64::from(admitted) * 5
+            })
+        };
+        let mut mine = parts([&budgets[0], &budgets[1]], 4);
+        assert!(reserve(&mut mine), "there is enough for both");
+        settle(&mut mine, 3);
+        let spent = other.join().unwrap() + 3;
+        assert_eq!(budgets.each_ref().map(standing), [(spent, 0), (spent, 0)]);
+    });
+}
+
+#[test]
+fn loom_who_waits_is_woken_by_a_call_without_a_scope() {
+    model(|| {
+        let budget = at_once(1);
+        assert!(budget.cell.reserve_plainly(1, ASK) || reserve(&mut parts([&budget], 1)));
+        let waiting = {
+            let budget = budget.clone();
+            thread::spawn(move || wait_for_it(&mut parts([&budget], 1), 1))
+        };
+        settle_without_scope(&budget.cell, 1);
+        waiting.join().unwrap();
+        assert_eq!((standing(&budget), budget.waiting()), ((0, 1), 0));
     });
 }
 

@@ -97,6 +97,17 @@ impl Parts {
         Ok(())
     }
 
+    /// All budgets of a cell, in each of which one attempt of so many tokens has [reserved plainly](Cell::reserve_plainly).
+    pub(crate) fn push_plain(&mut self, cell: Arc<Cell>, tokens: u64) {
+        for ((part, rules), at) in self.parts.iter_mut().zip(cell.all_rules()).zip(0_u8..) {
+            let each = rules.unit.plainly(tokens);
+            *part =
+                Part { cell: 0, at, unit: rules.unit, each, share: Share::plain(each), ..Part::default() };
+            self.len += 1;
+        }
+        self.cells[0] = Some(cell);
+    }
+
     #[inline]
     fn take_kept(&mut self, cell: &Arc<Cell>) -> Arc<Cell> {
         match self.kept.take() {

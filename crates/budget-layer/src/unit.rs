@@ -54,6 +54,27 @@ impl Unit {
         matches!(self, Self::Tokens | Self::Money | Self::Calls)
     }
 
+    /// Whether what a call counts for follows from its tokens.
+    pub(crate) const fn is_plain(self) -> bool {
+        matches!(self, Self::Tokens | Self::Calls | Self::Concurrent)
+    }
+
+    /// What one attempt of so many tokens reserves, where that [follows](Self::is_plain) from them.
+    #[inline]
+    pub(crate) const fn plainly(self, tokens: u64) -> u64 {
+        if matches!(self, Self::Tokens) { tokens } else { 1 }
+    }
+
+    /// What a call of one attempt counts for that used so many tokens.
+    #[inline]
+    pub(crate) const fn plainly_used(self, tokens: u64) -> u64 {
+        match self {
+            Self::Tokens => tokens,
+            Self::Calls => 1,
+            _ => 0,
+        }
+    }
+
     /// What a budget is called that is given no name.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! A call through three budgets makes one allocation at most, and a thread's next call none. In a binary of its own, whose allocator counts.
+//! A call through three budgets allocates nothing unless something is recorded in it; then it makes one allocation at most, and a thread's
+//! next call none. In a binary of its own, whose allocator counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail by panicking")]
 
 use std::{
@@ -51,8 +52,9 @@ fn three()
 }
 
 #[test]
-fn three_budgets_cost_a_call_one_allocation_and_the_threads_next_none() {
+fn three_budgets_cost_a_call_one_allocation_if_something_is_recorded_and_the_threads_next_none() {
     for tells in [false, true] {
+        let most = if tells { 9 } else { 0 };
         let layer = three();
         let ledgers = layer.ledgers().to_vec();
         let mut service = layer.layer(Echo { tells });
@@ -66,7 +68,7 @@ fn three_budgets_cost_a_call_one_allocation_and_the_threads_next_none() {
         };
         let counts = [measure(|| at_once(&mut service)), measure(|| at_once(&mut service))];
         let [first, next] = counts.map(|counted| counted.count_total);
-        assert!(first <= 9 && next <= first && next < 9, "{first} {next}, {tells}");
+        assert!(first <= most && next <= first && next < 9, "{first} {next}, {tells}");
         assert_eq!(measure(|| (0..100).for_each(|_| call(&mut service))).count_total, 0);
         let spent: Vec<u64> = ledgers.iter().map(|ledger| ledger.unkeyed().spent()).collect();
         assert_eq!(spent, if tells { [238, 238, 119] } else { [357, 357, 119] });

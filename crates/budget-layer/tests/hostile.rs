@@ -383,7 +383,7 @@ async fn what_a_call_is_shows_nothing_of_whose_it_is() {
     let mut service = layer.layer(tower::service_fn(|_: &'static str| ready(Ok::<_, BoxError>(()))));
     let call = service.call(secret);
     let shown = format!("{call:?} {service:?} {layer:?} {book:?} {:?}", layer.ledger().budget(secret));
-    assert!(shown.contains("bill: Some") && !shown.contains(secret), "{shown}");
+    assert!(shown.contains("bill: Bill") && !shown.contains(secret), "{shown}");
     let store = Odd::new(|_| false);
     let builder = BudgetLayer::builder().key_fn(|key: &&'static str| (*key).to_owned());
     let builder = builder.store(Leases::from(store.clone())).estimate_fixed(10);

@@ -452,16 +452,16 @@ async fn a_call_cancelled_by_a_timeout_outside_is_settled() {
 }
 
 #[tokio::test]
-async fn the_scope_is_current_at_the_call_and_at_each_poll() {
+async fn a_reader_finds_the_call_at_the_call_and_at_each_poll() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let layer = BudgetLayer::builder().estimate_fixed(9).classify(ErrorsOnly).build().unwrap();
     let push = Arc::clone(&seen);
     let service = layer.layer(tower::service_fn(move |(): ()| {
         let push = Arc::clone(&push);
-        push.lock().unwrap().push(Call::is_current());
+        push.lock().unwrap().push(Call::slot().is_some());
         async move {
             for _ in 0..2 {
-                push.lock().unwrap().push(Call::is_current());
+                push.lock().unwrap().push(Call::slot().is_some());
                 tokio::task::yield_now().await;
             }
             Ok::<_, BoxError>(())

@@ -22,6 +22,8 @@
 
 mod blockers;
 mod frame;
+#[doc(hidden)]
+pub mod pledge;
 mod reserved;
 mod routes;
 mod spare;
@@ -224,6 +226,11 @@ impl Call {
     /// recorded yet and around which no call was begun.
     #[must_use]
     pub fn current() -> Option<Self> {
+        if frame::is_pledged() { Self::current_or_made() } else { Self::current_if_made() }
+    }
+
+    /// The current call, without the budgets whose scopes are no calls yet: nothing was recorded in these.
+    fn current_if_made() -> Option<Self> {
         with_frame(|frame| frame.call.clone()).flatten()
     }
 
@@ -232,7 +239,8 @@ impl Call {
         with_frame(Frame::materialise).flatten()
     }
 
-    /// Whether a call is current: somebody wants a trail even of a single attempt.
+    /// Whether a call is current: somebody wants a trail even of a single attempt. A layer's scope in which nothing was recorded yet is
+    /// none.
     #[must_use]
     #[inline]
     pub fn is_current() -> bool {
@@ -253,7 +261,7 @@ impl Call {
     /// because of it: who runs into it is too slow, and the caller is not to blame.
     #[must_use]
     pub fn is_deadline_of_route() -> bool {
-        let Some(mut origin) = Self::current() else { return false };
+        let Some(mut origin) = Self::current_if_made() else { return false };
         let deadline = origin.0.deadline;
         // Scopes further in have inherited it.
         while let Some(parent) = origin.0.parent.clone().filter(|parent| parent.0.deadline == deadline) {
@@ -327,7 +335,8 @@ impl Call {
     }
 
     fn has_noted(what: impl FnOnce(&Notes) -> bool) -> bool {
-        Self::current().is_some_and(|call| call.root().lock().as_ref().is_some_and(|notes| what(notes)))
+        Self::current_if_made()
+            .is_some_and(|call| call.root().lock().as_ref().is_some_and(|notes| what(notes)))
     }
 
     /// Whether a [`Deferred::routing`] scope is around: a fallback that begins now lies inside another's route.
@@ -363,7 +372,7 @@ impl Call {
     /// The nearest of the [limits](Self::set_route_limit) of the routes around.
     #[must_use]
     pub fn route_limit() -> Option<Instant> {
-        let mut next = Self::current().filter(|call| call.0.routed);
+        let mut next = Self::current_if_made().filter(|call| call.0.routed);
         let mut nearest: Option<Instant> = None;
         let mut is_first = true;
         while let Some(call) = next {
@@ -542,12 +551,18 @@ impl<R: ?Sized> Scope<R> {
     /// A call begins, in a scope of no call.
     #[inline]
     fn begin(&mut self, options: &CallOptions) {
-        (self.deadline, self.marks, self.max_attempts) =
-            (options.deadline, options.marks, options.max_attempts);
-        (self.route, self.hurried) = (options.route, options.hurried);
+        self.open(options);
         if frame::is_around() {
             self.begin_inside(options);
         }
+    }
+
+    /// A call begins with nothing around it.
+    #[inline]
+    const fn open(&mut self, options: &CallOptions) {
+        (self.deadline, self.marks, self.max_attempts) =
+            (options.deadline, options.marks, options.max_attempts);
+        (self.route, self.hurried) = (options.route, options.hurried);
     }
 
     fn begin_inside(&mut self, options: &CallOptions) {

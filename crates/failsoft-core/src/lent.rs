@@ -88,6 +88,31 @@ impl<T: Lend> Lent<T> {
         self.0.clone()
     }
 
+    /// The reference itself; it is not lent any more.
+    #[must_use]
+    pub fn into_counted(mut self) -> Option<Arc<T>> {
+        self.0.take()
+    }
+
+    /// Takes it to another place, for a while: it must come back before anything looks at it here.
+    #[inline(always)]
+    #[must_use]
+    pub const fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    /// Whether it was not [taken](Self::take).
+    #[inline(always)]
+    pub const fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// None, as after a [`take`](Self::take).
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
     /// The call is over: gives it back to the thread, as its drop does, but in line. Nothing may look at it any more.
     #[inline(always)]
     pub fn give_back(&mut self) {

@@ -87,6 +87,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[doc(hidden)]
 pub use self::bounds::unbuilt;
+#[doc(hidden)]
+pub use self::call::pledge;
 #[cfg(feature = "reqwest-013")]
 pub use self::replay::KeptReqwest;
 #[cfg(feature = "tonic-014")]

@@ -22,6 +22,11 @@ pub(crate) struct Server {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark(u64);
 
+impl Mark {
+    /// Nobody counts.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Said {
     /// Of the call whose answer said so.

@@ -7,7 +7,7 @@ use std::{
     mem::{self, ManuallyDrop},
 };
 
-use super::Call;
+use super::{Call, pledge};
 
 /// A scope that a layer opens around every call, and that becomes a [`Call`] only when something is recorded in it.
 ///
@@ -21,7 +21,7 @@ pub struct Deferred {
 /// What a scope is: its byte among those that are [pending](Pending), and the flag that it sets there. A whole word, though it
 /// needs less: a future that holds it is moved in words.
 #[derive(Clone, Copy, Debug)]
-struct Kind(u64);
+pub(super) struct Kind(u64);
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
@@ -37,7 +37,7 @@ impl Deferred {
     }
 
     /// The scope of a retry: it and all retries inside it together take at most so many, see [`Call::take_retry`], so that
-    /// layers inside each other add up and do not multiply. A cap above 251 is none. What refuses calls inside it is
+    /// layers inside each other add up and do not multiply. A cap above 250 is none. What refuses calls inside it is
     /// remembered, see [`Call::take_blockers`].
     #[must_use]
     #[inline]
@@ -97,8 +97,8 @@ pub(super) struct Frame {
 /// nothing to drop, so it costs a thread no more than a variable, and is one word, because it is written and read back at once.
 ///
 /// From the lowest bit: a byte for each scope, the innermost first, 0 where there is none; in the highest byte the flags.
-#[derive(Clone, Copy)]
-struct Pending(u64);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending(u64);
 
 /// The bytes of the scopes. So many are pending at most: one more makes all around it real.
 const SCOPES: u64 = (1 << (7 * u8::BITS)) - 1;
@@ -107,6 +107,8 @@ const LAST: u64 = SCOPES & !(SCOPES >> u8::BITS);
 const IN_CALL: u64 = 1 << 63;
 /// One of the scopes is a fallback's, or one of those around the call.
 const ROUTED: u64 = 1 << 62;
+/// One of the scopes is [pledged](super::pledge).
+const PLEDGED: u64 = 1 << 61;
 
 thread_local! {
     static FRAME: RefCell<Frame> = const { RefCell::new(Frame { call: None }) };
@@ -131,6 +133,12 @@ pub(super) fn is_routed() -> bool {
     Pending::now().is_routed()
 }
 
+/// Whether a scope is around that is pledged and no call yet.
+#[inline]
+pub(super) fn is_pledged() -> bool {
+    Pending::now().0 & PLEDGED != 0
+}
+
 /// Whether there is any scope around, pending or real.
 #[inline]
 pub(super) fn is_around() -> bool {
@@ -140,9 +148,15 @@ pub(super) fn is_around() -> bool {
 impl Kind {
     const PLAIN: Self = Self(1);
     const ROUTING: Self = Self(2 | ROUTED);
+    pub(super) const PLEDGED: Self = Self(3 | PLEDGED);
     /// Of a retry's scope that allows none; each byte above allows one more, and the last any number.
-    const RETRYING: u64 = 3;
+    const RETRYING: u64 = 4;
     const UNCAPPED: u64 = u8::MAX as u64;
+
+    /// Its byte.
+    const fn byte(self) -> u64 {
+        self.0 & SCOPES
+    }
 
     #[inline]
     const fn retrying(max_retries: u32) -> Self {
@@ -162,17 +176,17 @@ impl Pending {
 
     // Always in line: where it is not, a layer's way of most calls becomes a row of calls of this.
     #[inline(always)]
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         PENDING.with(Cell::get)
     }
 
     #[inline(always)]
-    fn set(self) {
+    pub(super) fn set(self) {
         PENDING.with(|pending| pending.set(self));
     }
 
     #[inline]
-    fn inside(call: Option<&Call>) -> Self {
+    pub(super) fn inside(call: Option<&Call>) -> Self {
         call.map_or(Self::NONE, |Call(scope)| Self(if scope.routed { IN_CALL | ROUTED } else { IN_CALL }))
     }
 
@@ -197,7 +211,7 @@ impl Pending {
     }
 
     #[inline]
-    const fn is_empty(self) -> bool {
+    pub(super) const fn is_empty(self) -> bool {
         self.0 & SCOPES == 0
     }
 
@@ -242,9 +256,17 @@ impl Frame {
     pub(super) fn materialise(&mut self) -> Option<Call> {
         let pending = Pending::now();
         if !pending.is_empty() {
+            let mut pledged = pending.scopes().filter(|&byte| byte == Kind::PLEDGED.byte()).count();
             for byte in pending.scopes() {
-                let is_routing = Kind(byte | ROUTED).0 == Kind::ROUTING.0;
-                self.call = Some(Call::deferred(self.call.take(), Retrying::of(byte), is_routing));
+                let parent = self.call.take();
+                let made = if byte == Kind::PLEDGED.byte() {
+                    pledged -= 1;
+                    pledge::make(pledged, parent.as_ref())
+                } else {
+                    None
+                };
+                let is_routing = byte == Kind::ROUTING.byte();
+                self.call = made.or_else(|| Some(Call::deferred(parent, Retrying::of(byte), is_routing)));
             }
             Pending::inside(self.call.as_ref()).set();
         }
@@ -351,15 +373,21 @@ pub struct EnteredDeferred {
     not_send: PhantomData<*const ()>,
 }
 
+/// Begins a scope inside what is around, and gives that.
+#[inline(always)]
+pub(super) fn enter_inside(kind: Kind) -> Pending {
+    let outer = Pending::now();
+    // Most have none around them.
+    let (outer, inner) =
+        if outer.is_empty() { (outer, Pending(outer.0 | kind.0)) } else { outer.beside(kind) };
+    inner.set();
+    outer
+}
+
 impl EnteredDeferred {
     #[inline(always)]
     fn new(kind: Kind) -> Self {
-        let outer = Pending::now();
-        // Most have none around them.
-        let (outer, inner) =
-            if outer.is_empty() { (outer, Pending(outer.0 | kind.0)) } else { outer.beside(kind) };
-        inner.set();
-        Self { outer, not_send: PhantomData }
+        Self { outer: enter_inside(kind), not_send: PhantomData }
     }
 
     /// Ends it, and gives the call that the scope has become, if something was recorded in it.

@@ -1,6 +1,6 @@
 //! What a budget has reserved for a call, kept in the call's own scope.
 
-use std::{any::Any, fmt, marker::PhantomData, ops::Deref, sync::Arc};
+use std::{any::Any, convert::Infallible, fmt, marker::PhantomData, ops::Deref, sync::Arc};
 
 use super::{Call, CallOptions, Scope, frame::Moved, spare};
 use crate::{Attempted, Closing, Usage, ledger::Ledger};
@@ -118,6 +118,26 @@ impl<R: Reservation> Reserved<R> {
         Self { call: Some(call), of: PhantomData }
     }
 
+    /// The call that a [pledged](super::pledge) scope becomes inside `parent`, whose reservation was made before.
+    #[doc(hidden)]
+    pub fn made(parent: Option<&Call>, fill: impl FnOnce(&mut R)) -> Self
+    where
+        R: Default,
+    {
+        let filled = |reservation: &mut R| {
+            fill(reservation);
+            Ok::<_, Infallible>(())
+        };
+        let made = prepare(filled, |scope| {
+            scope.open(&CallOptions::default());
+            scope.inherit(parent.cloned());
+        });
+        match made {
+            Ok(reserved) => reserved,
+            Err(never) => match never {},
+        }
+    }
+
     /// Makes this the current call while `f` runs.
     #[inline]
     pub fn enter<T>(&mut self, f: impl FnOnce() -> T) -> T {
@@ -195,24 +215,36 @@ impl CallOptions {
     where
         R: Reservation + Default,
     {
-        let mut call = spare::take().unwrap_or_else(new::<R>);
-        loop {
-            // Nobody else has it yet.
-            let Some(scope) = Arc::get_mut(&mut call.0) else { return Ok(Reserved::new(call)) };
-            let Some(reservation) = scope.reservation.as_any_mut().downcast_mut() else {
-                // The thread has calls with another kind of reservation too.
-                call = new::<R>();
-                continue;
-            };
-            if let Err(error) = reserve(reservation) {
-                if scope.renew() {
-                    spare::keep(call);
-                }
-                return Err(error);
+        prepare(reserve, |scope| scope.begin(&self))
+    }
+}
+
+/// A scope that may be one that this thread has used before, with a reservation in its place, for a call that then begins.
+#[inline(always)]
+fn prepare<R, E>(
+    reserve: impl FnOnce(&mut R) -> Result<(), E>,
+    begin: impl FnOnce(&mut Scope),
+) -> Result<Reserved<R>, E>
+where
+    R: Reservation + Default,
+{
+    let mut call = spare::take().unwrap_or_else(new::<R>);
+    loop {
+        // Nobody else has it yet.
+        let Some(scope) = Arc::get_mut(&mut call.0) else { return Ok(Reserved::new(call)) };
+        let Some(reservation) = scope.reservation.as_any_mut().downcast_mut() else {
+            // The thread has calls with another kind of reservation too.
+            call = new::<R>();
+            continue;
+        };
+        if let Err(error) = reserve(reservation) {
+            if scope.renew() {
+                spare::keep(call);
             }
-            scope.begin(&self);
-            return Ok(Reserved::new(call));
+            return Err(error);
         }
+        begin(scope);
+        return Ok(Reserved::new(call));
     }
 }
 
@@ -223,7 +255,7 @@ fn new<R: Reservation + Default>() -> Call {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, mem::forget, panic, sync::Mutex};
+    use std::{mem::forget, panic, sync::Mutex};
 
     use super::*;
     use crate::{Deferred, Mark};
