@@ -22,6 +22,7 @@ use common::{Answer, Model, Step, of_session, request, session, usage};
 use failsoft_core::BoxError;
 use http_body_util::BodyExt as _;
 use processes::{Flaky, Future, How, LASTS, Process, SECOND, denial, process, with};
+use proptest::prelude::*;
 use tokio::{sync::oneshot, time::advance};
 use tokio_test::{assert_pending, assert_ready, task::spawn};
 use tower::{Layer as _, ServiceExt as _};
@@ -614,4 +615,111 @@ async fn nothing_is_asked_for_ahead_that_is_not_there_or_was_given_back_nor_of_a
     advance(SECOND).await;
     assert_pending!(next.poll());
     assert!(takes_attempt(&scopes[1]));
+}
+
+/// A store that may say anything.
+#[derive(Clone)]
+struct Hostile(Arc<Mutex<(VecDeque<Said>, u64)>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    leased: u64,
+    lasts: Duration,
+    limit: u64,
+    committed: u64,
+    renews_in: Option<Duration>,
+    after: Duration,
+    fails: bool,
+}
+
+impl Store for Hostile {
+    async fn exchange(&self, exchange: Exchange) -> Result<Grant, BoxError> {
+        let said = {
+            let mut said = self.0.lock().unwrap();
+            said.1 += 1;
+            let next = said.0.pop_front().unwrap();
+            said.0.push_back(next);
+            next
+        };
+        assert!(exchange.told <= exchange.spent);
+        if !said.after.is_zero() {
+            tokio::time::sleep(said.after).await;
+        }
+        if said.fails {
+            return Err("down".into());
+        }
+        Ok(Grant::new(said.leased, said.lasts, said.limit, said.committed).renewing_in(said.renews_in))
+    }
+}
+
+fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(u64::MAX), Just(u64::MAX / 2), 1..200_u64]
+}
+
+fn span() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(Duration::ZERO), Just(Duration::MAX), (0..3_000_u64).prop_map(Duration::from_millis)]
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let after = prop_oneof![3 => Just(Duration::ZERO), 1 => (0..2_000_u64).prop_map(Duration::from_millis)];
+    let rest = (proptest::option::of(span()), after, prop::bool::weighted(0.2));
+    (amount(), span(), amount(), amount(), rest).prop_map(
+        |(leased, lasts, limit, committed, (renews_in, after, fails))| Said {
+            leased,
+            lasts,
+            limit,
+            committed,
+            renews_in,
+            after,
+            fails,
+        },
+    )
+}
+
+/// What calls there are end all the same, after so many exchanges and no more, and nothing is left reserved.
+async fn survives(said: Vec<Said>, waits: bool, ask_again: Duration, window: bool) {
+    let store = Hostile(Arc::new(Mutex::new((said.into(), 0))));
+    let leases =
+        Leases::from(store.clone()).each(5).ask_again(ask_again).on_failure(StoreFailure::LocalCap(7));
+    let one = with(leases, |builder| {
+        let builder = builder.tokens(100).closing_reserve(5);
+        let builder = if window { builder.within(Window::sliding(2 * SECOND)) } else { builder };
+        if waits { builder.wait(5 * SECOND) } else { builder }
+    });
+    let began = tokio::time::Instant::now();
+    let mut calls: Vec<_> = (0..12).map(|_| one.start(request())).collect();
+    for round in 0..700 {
+        calls.retain_mut(|call| !((round == 0 || call.is_woken()) && call.poll().is_ready()));
+        while one.model.waiting() > 0 {
+            let asked = one.model.next();
+            // It may have an attempt more or not; then its connection is lost.
+            let _ = takes_attempt(asked.call.as_ref().unwrap());
+        }
+        if calls.is_empty() {
+            break;
+        }
+        advance(Duration::from_millis(10)).await;
+    }
+    assert!(calls.is_empty(), "{} after {:?}", calls.len(), began.elapsed());
+    // Each of 12 calls asks 16 times at most for what it needs, or again each time that it may; a wait of 5 s is 5 000 ms.
+    let asked = store.0.lock().unwrap().1;
+    assert!(asked <= 12 * 16 + 5_000, "{asked}");
+    assert_eq!((one.budget().reserved(), one.budget().waiting()), (0, 0));
+    let _ = one.layer.ledger().give_back().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_store_says_all_calls_end_and_nothing_is_left_reserved(
+        said in prop::collection::vec(said(), 1..6),
+        waits: bool,
+        window: bool,
+        ask_again in prop_oneof![Just(Duration::ZERO), Just(SECOND), Just(Duration::MAX)],
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(survives(said, waits, ask_again, window));
+    }
 }

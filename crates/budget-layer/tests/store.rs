@@ -523,10 +523,12 @@ enum Op {
     WriteBack(usize),
     Wait(u64),
     Store(How),
+    /// What the store should have got long ago comes now.
+    Deliver,
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let how = prop_oneof![3 => Just(How::Answers), 1 => Just(How::Fails), 1 => Just(How::LosesAnswers), 1 => Just(How::Hangs)];
+    let how = prop_oneof![3 => Just(How::Answers), 1 => Just(How::Fails), 1 => Just(How::LosesAnswers), 1 => Just(How::Hangs), 1 => Just(How::Late)];
     prop_oneof![
         12 => (0..3_usize).prop_map(Op::Start),
         6 => (0..3_usize, 0..=10_u64).prop_map(|(at, used)| Op::End(at, used)),
@@ -536,6 +538,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..3_usize).prop_map(Op::WriteBack),
         3 => (1..20_u64).prop_map(Op::Wait),
         2 => how.prop_map(Op::Store),
+        1 => Just(Op::Deliver),
     ]
 }
 
@@ -580,6 +583,7 @@ async fn run(ops: Vec<Op>) {
             Op::WriteBack(at) => drop(processes[at].layer.ledger().write_back().await),
             Op::Wait(seconds) => advance(u32::try_from(seconds).unwrap() * SECOND).await,
             Op::Store(how) => store.now(how),
+            Op::Deliver => store.deliver().await,
         }
         // Whoever waits for the store is polled.
         for _ in 0..3 {

@@ -32,6 +32,7 @@ pub struct Flaky {
     pub store: MemoryStore,
     how: Arc<Mutex<How>>,
     asked: Arc<AtomicU64>,
+    late: Arc<Mutex<Vec<Exchange>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +42,8 @@ pub enum How {
     /// What it was told counts; nobody hears what it says.
     LosesAnswers,
     Hangs,
+    /// It gets it later, when whoever asked has given up.
+    Late,
     Slow,
 }
 
@@ -50,6 +53,7 @@ impl Flaky {
             store: MemoryStore::lasting(LASTS),
             how: Arc::new(Mutex::new(How::Answers)),
             asked: Arc::default(),
+            late: Arc::default(),
         }
     }
 
@@ -59,6 +63,16 @@ impl Flaky {
 
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// What was late comes, the last first, and each twice.
+    pub async fn deliver(&self) {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        for exchange in late.into_iter().rev() {
+            for _ in 0..2 {
+                let _ = self.store.exchange(exchange.clone()).await;
+            }
+        }
     }
 
     pub fn leases(&self) -> Leases {
@@ -78,6 +92,10 @@ impl Store for Flaky {
                 Err("lost".into())
             }
             How::Hangs => pending().await,
+            How::Late => {
+                self.late.lock().unwrap().push(exchange);
+                pending().await
+            }
             How::Slow => {
                 tokio::time::sleep(SECOND / 2).await;
                 self.store.exchange(exchange).await
