@@ -222,8 +222,9 @@ impl<S: Store> From<S> for Leases {
 
 impl Leases {
     /// How much is leased at once, beyond what calls wait for: at least 1. The larger, the less often a call waits for the store;
-    /// the more is out of reach for others, and lost for the budget where a process dies. Default: a hundredth of the limit, at
-    /// least 1: with ten processes, nine tenths of the budget are spent before any is refused what another holds.
+    /// the more is out of reach for others, and lost for the budget where a process dies. Where further attempts of the calls in flight
+    /// [may need](self) more than that, it is as much as those may need. Default: a hundredth of the limit, at least 1: with ten
+    /// processes, nine tenths of the budget are spent before any is refused what another holds.
     pub const fn each(mut self, amount: u64) -> Self {
         self.each = Some(amount);
         self

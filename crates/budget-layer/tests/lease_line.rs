@@ -307,25 +307,29 @@ async fn what_a_store_has_not_enough_of_in_one_budget_says_nothing_of_another() 
     let store = Flaky::new();
     let layer = BudgetLayer::builder()
         .name("small")
-        .tokens(25)
-        .store(store.leases())
-        .also(Allowance::tokens(1_000).named("large").store(store.leases()))
+        .tokens(35)
+        .store(store.leases().each(1))
+        .also(Allowance::tokens(1_000).named("large").store(store.leases().each(1)))
         .estimate_fixed(10)
         .build()
         .unwrap();
     let one = Process { layer, model: Model::new() };
-    // Both at once want more than there is of the small one, and either alone does not.
-    let mut calls = [(); 3].map(|()| one.start(request()));
+    // Those that wait for the first one's lease want more than there is of the small one. Two of them fit, and the large one has to be
+    // asked for the last of them.
+    let mut calls = [(); 4].map(|()| one.start(request()));
     let mut ready = 0;
-    for _ in 0..3 {
+    store.now(How::Slow);
+    for round in 0..40 {
         for call in &mut calls {
-            ready += u64::from(call.poll().is_ready());
+            if round == 0 || call.is_woken() {
+                ready += u64::from(call.poll().is_ready());
+            }
         }
-        tokio::task::yield_now().await;
+        advance(SECOND / 10).await;
     }
-    assert_eq!((ready, one.model.waiting()), (1, 2));
+    assert_eq!((ready, one.model.waiting()), (1, 3));
     let small = one.layer.ledger().unkeyed();
-    assert_eq!((small.reserved(), one.layer.ledgers()[1].unkeyed().reserved()), (20, 20));
+    assert_eq!((small.reserved(), one.layer.ledgers()[1].unkeyed().reserved()), (30, 30));
 }
 
 #[tokio::test(start_paused = true)]
