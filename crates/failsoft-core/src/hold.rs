@@ -142,6 +142,19 @@ impl<B> ReadWhole<B> {
         Self { body: Some(body), read, small, length: 0, cap, trailers: None }
     }
 
+    /// Whether the first byte of the body that is no JSON white space is this one; `None` while it has not come.
+    pub fn begins_with(&self, byte: u8) -> Option<bool> {
+        let pieces = self.read.iter().map(|bytes| &bytes[..]).chain([&self.small[..]]);
+        let first = |piece: &[u8]| piece.iter().copied().find(|byte| !b" \t\r\n".contains(byte));
+        pieces.filter_map(first).next().map(|first| first == byte)
+    }
+
+    /// Reads no further: what was read, and the rest as it comes. `None` where the body was handed on already.
+    pub fn stop(&mut self) -> Option<Held<B>> {
+        let rest = Some(self.body.take()?);
+        Some(Held { read: self.pieces(), rest, trailers: self.trailers.take(), gate: None })
+    }
+
     fn push(&mut self, bytes: Bytes) {
         self.length = self.length.saturating_add(bytes.len());
         // Nothing is kept of a piece that is empty: there is no end to those.

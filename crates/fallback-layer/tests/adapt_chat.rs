@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use failsoft_core::{BoxError, Class, Fault, Insight, Verdict};
@@ -12,6 +15,7 @@ use fallback_layer::{
     FallbackLayer, Route,
     adapt::chat::{self, Edit},
 };
+use futures_util::{FutureExt as _, StreamExt as _};
 use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
@@ -341,6 +345,41 @@ async fn a_streamed_answer_is_edited_event_by_event_as_it_comes() {
     assert_eq!(seen(lines).await.unwrap().1, "{\"model\":\"large\"}\n{\"model\":\"large\"}");
     let events = answer("text/event-stream", vec![Ok("data: {\"model\":\"small\"}")]);
     assert_eq!(seen(events).await.unwrap().1, "data: {\"model\":\"large\"}");
+}
+
+/// As Gemini streams where nobody asks for events.
+#[tokio::test]
+async fn an_answer_that_is_an_array_is_edited_element_by_element_as_it_comes() {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
+    let pieces = futures_util::stream::poll_fn(move |cx| receive.poll_recv(cx));
+    let frames = pieces.map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
+    let streamed = Response::builder().header("content-type", "application/json; charset=UTF-8");
+    let streamed = streamed.body(StreamBody::new(frames).boxed_unsync()).unwrap();
+    let streamed = Mutex::new(Some(streamed));
+    let model = service_fn(move |(): ()| {
+        std::future::ready(Ok::<_, BoxError>(streamed.lock().unwrap().take().unwrap()))
+    });
+    let mut asked = pin!(chat::response(chat::answered_model("large")).layer(model).oneshot(()));
+    send.send(" \r\n").unwrap();
+    assert!(asked.as_mut().now_or_never().is_none(), "nobody knows yet what it is");
+    send.send("[{\"modelVersion\":").unwrap();
+    let mut body = asked.await.unwrap().into_body();
+    let mut next = async || body.frame().await.map(|frame| frame.unwrap().into_data().unwrap());
+    assert_eq!(next().await.unwrap(), " \r\n");
+    assert_eq!(next().await.unwrap(), "[");
+    send.send("\"small\", \"candidates\":[]}").unwrap();
+    assert_eq!(next().await.unwrap(), "{\"modelVersion\":\"large\", \"candidates\":[]}");
+    send.send(",\r\n{\"modelVersion\":\"small\"}]").unwrap();
+    drop(send);
+    assert_eq!(next().await.unwrap(), ",\r\n{\"modelVersion\":\"large\"}]");
+    assert!(next().await.is_none());
+    // One that is there at once is edited as well, and its length is put right.
+    let mut whole =
+        answer("application/json", vec![Ok("[{\"model\":\"small\"},"), Ok("{\"model\":\"small!\"}]")]);
+    whole.headers_mut().insert("content-length", 38.into());
+    let (parts, text, _) = seen(whole).await.unwrap();
+    assert_eq!(text, "[{\"model\":\"large\"},{\"model\":\"large\"}]");
+    assert_eq!(parts.headers["content-length"], text.len().to_string());
 }
 
 #[tokio::test]

@@ -54,10 +54,12 @@
 //! in memory; and one that is signed, or carries a digest of its body (sign inside of this layer).
 //!
 //! Of the answers, those are changed that are a success, not encoded and without a digest: a whole JSON of at most 8 MiB, which is read to
-//! its end first, so that one that breaks off fails its route; and each event of a stream, as it comes. All else passes byte for byte.
+//! its end first, so that one that breaks off fails its route; and each event of a stream, as it comes, also of one that is a JSON array, as
+//! Gemini streams by default. All else passes byte for byte.
 
 mod body;
 mod edits;
+mod elements;
 mod prune;
 mod requests;
 mod responses;

@@ -12,15 +12,15 @@ use failsoft_core::{BoxError, Held};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::Edit;
+use super::{Edit, elements::Elements};
 use crate::json::Raw;
 
 pin_project! {
-    /// The body of an answer that passed an editor of [answers](super::response): whole, or edited line by line as it comes.
+    /// The body of an answer that passed an editor of [answers](super::response): whole, or edited piece by piece as it comes.
     pub struct ChatBody<B> {
         #[pin]
         body: Held<B>,
-        lines: Option<Lines>,
+        pieces: Option<Pieces>,
         // What comes after the part of a line that was there when the body ended.
         end: Option<Result<Frame<Bytes>, BoxError>>,
     }
@@ -35,11 +35,15 @@ impl<B> Default for ChatBody<B> {
 
 impl<B> ChatBody<B> {
     pub(super) const fn plain(body: Held<B>) -> Self {
-        Self { body, lines: None, end: None }
+        Self { body, pieces: None, end: None }
     }
 
     pub(super) const fn lines(body: B, lines: Lines) -> Self {
-        Self { body: Held::unread(body), lines: Some(lines), end: None }
+        Self { body: Held::unread(body), pieces: Some(Pieces::Lines(lines)), end: None }
+    }
+
+    pub(super) const fn elements(body: Held<B>, elements: Elements) -> Self {
+        Self { body, pieces: Some(Pieces::Elements(elements)), end: None }
     }
 }
 
@@ -57,21 +61,21 @@ impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
                 return Poll::Ready(Some(end));
             }
             let frame = ready!(this.body.as_mut().poll_frame(cx));
-            let Some(lines) = this.lines else { return Poll::Ready(frame) };
+            let Some(pieces) = this.pieces else { return Poll::Ready(frame) };
             let mut whole = BytesMut::new();
             let end = match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => lines.feed(&bytes, &mut whole).err().map(Err),
-                    Err(trailers) => Some(lines.last(&mut whole).map(|()| trailers)),
+                    Ok(bytes) => pieces.feed(&bytes, &mut whole).err().map(Err),
+                    Err(trailers) => Some(pieces.last(&mut whole).map(|()| trailers)),
                 },
                 // What breaks off is as it came, to the last byte.
                 Some(Err(error)) => {
-                    whole = lines.rest();
+                    whole = pieces.rest();
                     Some(Err(error))
                 }
                 None => {
-                    let end = lines.last(&mut whole).err().map(Err);
-                    *this.lines = None;
+                    let end = pieces.last(&mut whole).err().map(Err);
+                    *this.pieces = None;
                     if whole.is_empty() && end.is_none() {
                         return Poll::Ready(None);
                     }
@@ -80,7 +84,7 @@ impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
             };
             if matches!(end, Some(Err(_))) {
                 // Nothing more comes, and the connection is closed.
-                *this.lines = None;
+                *this.pieces = None;
                 this.body.set(Held::whole(Bytes::new(), None));
             }
             *this.end = end;
@@ -91,11 +95,11 @@ impl<B: Body<Error: Into<BoxError>>> Body for ChatBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.end.is_none() && self.lines.is_none() && self.body.is_end_stream()
+        self.end.is_none() && self.pieces.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.lines.is_some() { SizeHint::default() } else { self.body.size_hint() }
+        if self.pieces.is_some() { SizeHint::default() } else { self.body.size_hint() }
     }
 }
 
@@ -103,8 +107,43 @@ impl<B> fmt::Debug for ChatBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatBody")
             .field("body", &self.body)
-            .field("edited", &self.lines.is_some())
+            .field("edited", &self.pieces.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+/// What a body is edited by.
+enum Pieces {
+    Lines(Lines),
+    Elements(Elements),
+}
+
+impl Pieces {
+    /// What is there of a piece that will not become whole.
+    fn rest(&mut self) -> BytesMut {
+        match self {
+            Self::Lines(lines) => lines.rest(),
+            Self::Elements(elements) => elements.rest(),
+        }
+    }
+
+    /// Nothing more comes.
+    fn last(&mut self, out: &mut BytesMut) -> Result<(), BoxError> {
+        match self {
+            Self::Lines(lines) => lines.last(out),
+            Self::Elements(elements) => {
+                *out = elements.rest();
+                Ok(())
+            }
+        }
+    }
+
+    /// The pieces that are whole with these bytes, edited, up to one that cannot be.
+    fn feed(&mut self, bytes: &[u8], out: &mut BytesMut) -> Result<(), BoxError> {
+        match self {
+            Self::Lines(lines) => lines.feed(bytes, out),
+            Self::Elements(elements) => elements.feed(bytes, out),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use failsoft_core::{
     BoxError, Fault, Held, Hold, ReadWhole, Rebody, Whole, is_encoded, is_sealed, verdict_of_body_error,
 };
@@ -17,6 +17,7 @@ use http_body::Body as _;
 use super::{
     ChatBody, Edit,
     body::{Lines, change},
+    elements::Elements,
 };
 use crate::{
     LAYER,
@@ -136,10 +137,19 @@ where
             }
             State::Read { read, parts, edit } => (read, parts, edit),
         };
-        let whole = ready!(Pin::new(read).poll(cx));
+        let polled = Pin::new(&mut *read).poll(cx);
+        let is_array = read.begins_with(b'[').unwrap_or(false);
+        if polled.is_pending() && is_array {
+            // A stream of events in another form.
+            let (Some(mut parts), Some(body)) = (parts.take(), read.stop()) else { return Poll::Pending };
+            parts.headers.remove(CONTENT_LENGTH);
+            let elements = Elements::new(Arc::clone(edit));
+            return Poll::Ready(Ok(Res::rebody(parts, ChatBody::elements(body, elements))));
+        }
+        let whole = ready!(polled);
         let Some(parts) = parts.take() else { return Poll::Pending };
         Poll::Ready(match whole {
-            Whole::Complete { bytes, trailers } => edited(parts, bytes, &**edit)
+            Whole::Complete { bytes, trailers } => edited(parts, bytes, edit)
                 .map(|(parts, bytes)| Res::rebody(parts, ChatBody::plain(Held::whole(bytes, trailers)))),
             Whole::TooLarge(body) => Ok(Res::rebody(parts, ChatBody::plain(body))),
             Whole::Failed { error, .. } => Err(broke_off(error)),
@@ -149,12 +159,20 @@ where
     }
 }
 
-fn edited(mut parts: Parts, bytes: Bytes, edit: &dyn Edit) -> Result<(Parts, Bytes), BoxError> {
-    let Some(changed) = change(&bytes, edit)? else { return Ok((parts, bytes)) };
+fn edited(mut parts: Parts, bytes: Bytes, edit: &Arc<dyn Edit>) -> Result<(Parts, Bytes), BoxError> {
+    let changed = if bytes.trim_ascii_start().starts_with(b"[") {
+        let (mut elements, mut out) = (Elements::new(Arc::clone(edit)), BytesMut::new());
+        elements.feed(&bytes, &mut out)?;
+        out.extend_from_slice(&elements.rest());
+        Some(out.freeze()).filter(|out| *out != bytes)
+    } else {
+        change(&bytes, &**edit)?.map(Bytes::from)
+    };
+    let Some(changed) = changed else { return Ok((parts, bytes)) };
     if parts.headers.contains_key(CONTENT_LENGTH) {
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(changed.len()));
     }
-    Ok((parts, changed.into()))
+    Ok((parts, changed))
 }
 
 /// It is no answer that could not be adapted, but none at all.
