@@ -12,6 +12,8 @@ use http::{
     response::Parts,
 };
 
+#[cfg(feature = "cache")]
+use crate::cache::Freshness;
 use crate::json::Raw;
 
 pub(crate) struct Answer {
@@ -23,6 +25,9 @@ pub(crate) struct Answer {
     /// Of one that stood in; and whether its header says so.
     #[cfg(feature = "cache")]
     mark: Option<(Degraded, bool)>,
+    /// What it says of its age, where a cache has asked.
+    #[cfg(feature = "cache")]
+    pub(crate) freshness: Freshness,
     pub(crate) bytes: Bytes,
 }
 
@@ -76,6 +81,8 @@ impl Answer {
             facts,
             #[cfg(feature = "cache")]
             mark: None,
+            #[cfg(feature = "cache")]
+            freshness: Freshness::default(),
             bytes: Bytes::copy_from_slice(bytes),
         }
     }
@@ -86,6 +93,12 @@ impl Answer {
         let mark = Degraded::of(&parts.extensions).cloned();
         let mark = mark.map(|mark| (mark, parts.headers.contains_key(DEGRADED_HEADER)));
         Self { mark, ..Self::new(parts, bytes) }
+    }
+
+    #[cfg(feature = "cache")]
+    pub(crate) const fn with_freshness(mut self, freshness: Freshness) -> Self {
+        self.freshness = freshness;
+        self
     }
 
     /// Whether it stood in.

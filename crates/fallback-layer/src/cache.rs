@@ -52,15 +52,19 @@
 //! | of at most [`body_cap`](Builder::body_cap) bytes | in an encoding, with trailers |
 //! | without `no-store`, `private` (but [by option](Builder::keep_private)), or a cookie other than [those of the way](Builder::ignore_cookie) | that varies by a header that is not in the key |
 //!
-//! `no-cache` on an answer does not count, nor does `max-age`: providers send them with every stream, and how long an answer is good is the
-//! [time to live](Builder::ttl). A request's own `cache-control` does: `no-store`
+//! How long an answer is good is the [time to live](Builder::ttl), or what it says itself where that is shorter, as RFC 9111 has it:
+//! `s-maxage`, but not for a cache that keeps what is `private`; else `max-age`; else `Expires` less `Date`; and an `Age`, which it had
+//! when it came, counts. One that is stale at once is not kept in front. As the last tier, when nobody else can answer, a stale one is
+//! given again until the time to live is over, unless it says `must-revalidate` (or `proxy-revalidate` or `s-maxage`, where they count).
+//! [By option](Builder::ignore_lifetime) all that is passed over. `no-cache` on an answer does not count: providers send it with every
+//! stream, and nobody could ask whether the answer to a POST is good still. A request's own `cache-control` does count: `no-store`
 //! passes the cache by, `no-cache` asks anew, `max-age` takes nothing older; a call with the mark
 //! [`NoCache`](failsoft_core::Mark::NoCache) asks anew too. Never looked up are methods other than GET and POST,
 //! ranges, conditions, bodies that do not lie in memory, and bodies with `background` or a `conversation`.
 //!
 //! # What is given again
 //!
-//! The bytes as they came, with the headers that describe them, an `Age`, a `Cache-Status`, a [`CacheStatus`] in the extensions,
+//! The bytes as they came, with the headers that describe them, an `Age` (with the one that they came with), a `Cache-Status`, a [`CacheStatus`] in the extensions,
 //! and the `Insight` at no usage. Where it was kept as a stream and is asked for whole, or the other way round, it is converted if
 //! it is a chat completion as OpenAI has them; else it is asked for.
 //!
@@ -96,6 +100,7 @@ mod body;
 mod core;
 mod flight;
 mod form;
+mod fresh;
 mod keep;
 mod key;
 mod layer;
@@ -108,6 +113,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use failsoft_core::{Call, ConfigError, Mark};
 use http::{Extensions, HeaderName};
 
+pub(crate) use self::fresh::Freshness;
 pub use self::{
     body::CacheBody,
     keep::{KeepAnswer, ReplaySimilar},
@@ -146,6 +152,7 @@ pub struct Cache<F> {
 /// | [`ignore_cookie`](Self::ignore_cookie) | see there | |
 /// | [`keep_private`](Self::keep_private) | `false` | not with `shared_by_all` |
 /// | [`keep_unjudged`](Self::keep_unjudged) | `false` | |
+/// | [`ignore_lifetime`](Self::ignore_lifetime) | `false` | |
 /// | [`similar`](Self::similar) | off | |
 #[must_use = "nothing is built before `build`"]
 pub struct Builder<F = NoScope> {
@@ -161,6 +168,7 @@ pub struct Builder<F = NoScope> {
     cookies: Vec<Box<str>>,
     private: bool,
     judged: bool,
+    lifetimes: bool,
     similar: Option<Similar>,
 }
 
@@ -187,6 +195,7 @@ impl Cache<NoScope> {
             cookies: COOKIES.map(Box::from).into(),
             private: false,
             judged: true,
+            lifetimes: true,
             similar: None,
         }
     }
@@ -216,7 +225,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// How long an answer may be given again: an hour, as long as most outages of model providers last.
+    /// How long an answer may be given again, where it does not say less itself: an hour, as long as most outages of model providers last.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -283,6 +292,13 @@ impl<F> Builder<F> {
         self
     }
 
+    /// Gives answers again for the whole [time to live](Self::ttl), whatever they say of how long they are good: for a gateway that says
+    /// `max-age=0` of all that it did not make for browsers.
+    pub const fn ignore_lifetime(mut self, ignore: bool) -> Self {
+        self.lifetimes = !ignore;
+        self
+    }
+
     /// Also finds answers to similar requests: those that are the same but for the last thing that the user says, where that is a
     /// text and [nearly the same](Similar::threshold), with the same numbers in it. As the last tier these stand in when there is no
     /// answer to the request itself; in front only [by option](CacheLayer::similar).
@@ -309,6 +325,7 @@ impl<F> Builder<F> {
             patience: self.patience,
             judged: self.judged,
             private: self.private,
+            lifetimes: self.lifetimes,
             cookies: self.cookies,
             similar: self.similar,
         };
@@ -360,6 +377,7 @@ impl<F> Builder<F> {
             cookies: self.cookies,
             private: self.private,
             judged: self.judged,
+            lifetimes: self.lifetimes,
             similar: self.similar,
         }
     }

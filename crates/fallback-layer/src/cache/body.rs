@@ -138,6 +138,8 @@ pub(super) struct Record {
     place: Place,
     /// Without what a kept answer does not repeat.
     parts: Parts,
+    /// When its head came.
+    came: Instant,
     bytes: BytesMut,
     /// What it answers, to be found by what is similar.
     asked: Option<Asked>,
@@ -158,7 +160,8 @@ impl Record {
         let mut kept = http::Response::new(()).into_parts().0;
         kept.headers.clone_from(&parts.headers);
         kept.extensions.clone_from(&parts.extensions);
-        Self { core, place, parts: kept, bytes: BytesMut::new(), asked, lead, only_shared: false }
+        let (came, bytes) = (Instant::now(), BytesMut::new());
+        Self { core, place, parts: kept, came, bytes, asked, lead, only_shared: false }
     }
 
     /// One that is not to be kept: what stood in must not outlive what it stood in for. Those who wait have it all the same, so that
@@ -212,7 +215,8 @@ impl Record {
             }
             return;
         }
-        match (self.core.keep(&self.place, &self.parts, &bytes, self.asked.as_ref()), self.lead.take()) {
+        let head = (&self.parts, self.came);
+        match (self.core.keep(&self.place, head, &bytes, self.asked.as_ref()), self.lead.take()) {
             (Some(answer), Some(lead)) => lead.done(answer),
             (_, Some(lead)) => lead.alone(),
             (_, None) => {}
@@ -255,7 +259,7 @@ impl Drop for Record {
 pub(super) fn keep_whole(
     core: &Core,
     place: &Place,
-    parts: &Parts,
+    (parts, came): (&Parts, Instant),
     whole: (&[u8], bool),
     asked: Option<&Asked>,
 ) {
@@ -269,7 +273,7 @@ pub(super) fn keep_whole(
     } else if !is_good(&parts.extensions, core.judged) {
         NotKept::Bad
     } else {
-        core.keep(place, parts, bytes, asked);
+        core.keep(place, (parts, came), bytes, asked);
         return;
     };
     core.meters.not_kept(not_kept);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     flight::{Flights, Leader},
     form,
+    fresh::Freshness,
     key::{CacheKey, Dialect, Digest, Keys, Want, directives, is_readable},
     meters::Meters,
     similar::{Asked, Similar},
@@ -36,6 +37,8 @@ pub(super) struct Core {
     pub(super) judged: bool,
     /// Whether answers are kept that are `private`.
     pub(super) private: bool,
+    /// Whether it counts what answers say of how long they are good.
+    pub(super) lifetimes: bool,
     /// Cookies that are of the way and not of the user.
     pub(super) cookies: Vec<Box<str>>,
     pub(super) similar: Option<Similar>,
@@ -49,6 +52,8 @@ pub(super) enum NotKept {
     Head,
     /// It says so: `no-store`, `private`, a cookie.
     Personal,
+    /// It says that it is good no longer.
+    Stale,
     /// It depends on headers that are not in the key.
     Vary,
     /// It stands in for the one that was asked for.
@@ -69,6 +74,7 @@ impl NotKept {
         match self {
             Self::Head => "head",
             Self::Personal => "personal",
+            Self::Stale => "stale",
             Self::Vary => "vary",
             Self::Degraded => "degraded",
             Self::TooLong => "too_long",
@@ -131,6 +137,11 @@ impl Core {
         if !self.knows_all_that_varies(headers) {
             return Err(NotKept::Vary);
         }
+        // One that is to be asked for in front may be stale, and stand in for all routes.
+        let freshness = self.freshness(headers);
+        if freshness.is_stale(freshness.age) && (!from_routes || freshness.is_strict) {
+            return Err(NotKept::Stale);
+        }
         let mark = Degraded::of(&parts.extensions);
         if mark.is_some_and(|mark| !from_routes || mark.stand_in != StandIn::Route) {
             return Err(NotKept::Degraded);
@@ -139,6 +150,11 @@ impl Core {
             return Err(NotKept::TooLong);
         }
         Ok(())
+    }
+
+    fn freshness(&self, headers: &HeaderMap) -> Freshness {
+        let said = Freshness::of(headers, !self.private);
+        if self.lifetimes { said } else { Freshness { age: said.age, ..Freshness::default() } }
     }
 
     fn is_of_the_way(&self, cookie: &HeaderValue) -> bool {
@@ -158,17 +174,24 @@ impl Core {
         })
     }
 
-    /// Keeps an answer that is good and whole.
+    /// Keeps an answer that is good and whole, whose head came then.
     pub(super) fn keep(
         &self,
         place: &Place,
-        parts: &Parts,
+        (parts, came): (&Parts, Instant),
         bytes: &[u8],
         asked: Option<&Asked>,
     ) -> Option<Arc<Answer>> {
-        let answer = Arc::new(Answer::marked(parts, bytes));
+        let (freshness, now) = (self.freshness(&parts.headers), Instant::now());
+        // What it says of its age it says of its head; for what says nothing the time begins when it is there.
+        let born = if freshness.is_said() { came.checked_sub(freshness.age) } else { Some(now) };
+        let Some(born) = born.filter(|born| now.saturating_duration_since(*born) < self.store.ttl) else {
+            self.meters.not_kept(NotKept::Stale);
+            return None;
+        };
+        let answer = Arc::new(Answer::marked(parts, bytes).with_freshness(freshness));
         let size = OVERHEAD.saturating_add(bytes.len().saturating_mul(2));
-        if !self.store.insert(*place, Arc::clone(&answer), size, Instant::now()) {
+        if !self.store.insert(*place, Arc::clone(&answer), size, born) {
             self.meters.not_kept(NotKept::NoRoom);
             return None;
         }
@@ -212,7 +235,7 @@ impl Core {
         let want = key.exact.1;
         let young = |found: Option<(Arc<Answer>, Duration)>| {
             found
-                .filter(|(answer, _)| place.takes(answer))
+                .filter(|(answer, age)| place.takes(answer, *age))
                 .filter(|(_, age)| key.control.max_age.is_none_or(|max| *age <= max))
         };
         if let Some((answer, age)) = young(self.store.get(&(digest, want), now)) {
@@ -242,8 +265,12 @@ impl Core {
 }
 
 impl Before {
-    pub(super) const fn takes(self, answer: &Answer) -> bool {
-        matches!(self, Self::Failure) || !answer.stood_in()
+    pub(super) fn takes(self, answer: &Answer, age: Duration) -> bool {
+        let is_stale = answer.freshness.is_stale(age);
+        match self {
+            Self::Asking => !is_stale && !answer.stood_in(),
+            Self::Failure => !is_stale || !answer.freshness.is_strict,
+        }
     }
 }
 

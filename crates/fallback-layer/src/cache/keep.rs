@@ -13,7 +13,7 @@ use bytes::Bytes;
 use failsoft_core::{BoxError, Degraded, Held, Hold, ReadWhole, Rebody, StandIn, Whole};
 use http::{HeaderMap, response::Parts};
 use http_body::Body as _;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::{
     Cache, CacheBody, CacheKey, CacheRequest, Scope,
@@ -55,6 +55,7 @@ where
             return Kept::Now(Res::rebody(parts, CacheBody::recorded(body, record)));
         }
         Kept::Later(KeepAnswer {
+            came: Instant::now(),
             read: ReadWhole::new(body, core.body_cap),
             whole: None,
             rest: Some((parts, key.exact)),
@@ -143,6 +144,8 @@ fn poll_within(
 
 /// Reads an answer to its end and keeps it.
 pub struct KeepAnswer<Res: Hold> {
+    /// When its head came.
+    came: Instant,
     read: ReadWhole<Res::Body>,
     /// Read, and not yet handed on.
     whole: Option<(Bytes, Option<HeaderMap>)>,
@@ -185,7 +188,13 @@ where
         let (Some((bytes, trailers)), Some((parts, place))) = (this.whole.take(), this.rest.take()) else {
             return Poll::Pending;
         };
-        keep_whole(&this.core, &place, &parts, (&bytes, trailers.is_some()), this.asked.as_ref());
+        keep_whole(
+            &this.core,
+            &place,
+            (&parts, this.came),
+            (&bytes, trailers.is_some()),
+            this.asked.as_ref(),
+        );
         Poll::Ready(Ok(Res::rebody(parts, CacheBody::held(Held::whole(bytes, trailers)))))
     }
 }

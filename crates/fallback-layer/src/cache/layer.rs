@@ -124,10 +124,9 @@ where
         match core.flights.join(key.exact) {
             Joined::Leads(lead) => {
                 // It may have come between the look and now.
-                let late = core
-                    .store
-                    .get(&key.exact, Instant::now())
-                    .filter(|(answer, _)| key.control.max_age.is_none() && Before::Asking.takes(answer));
+                let late = core.store.get(&key.exact, Instant::now()).filter(|(answer, age)| {
+                    key.control.max_age.is_none() && Before::Asking.takes(answer, *age)
+                });
                 if let Some((answer, age)) = late {
                     lead.done(Arc::clone(&answer));
                     return CachedFuture::again(core, Again::of(&answer, age), Look::Hit);
@@ -244,7 +243,7 @@ where
                     let lead =
                         match ready!(poll_follow(follower, this.sleep.as_mut(), this.core.patience, cx)) {
                             Followed::Answer(answer) => {
-                                let again = Some(Again::of(&answer, Duration::ZERO));
+                                let again = Some(Again::of(&answer, answer.freshness.age));
                                 this.state.set(State::Again { again, look: Look::Shared, cosine: None });
                                 continue;
                             }

@@ -24,6 +24,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use proptest::prelude::*;
 use tower::{Layer, Service, ServiceExt};
 
+mod fresh;
 mod last_tier;
 mod many;
 mod model;
