@@ -205,8 +205,7 @@ impl Rails {
                 let message = format!("arguments of {bytes} bytes, where {max} are allowed");
                 report.push(denied(Rail::RequestSize, message).at(at));
             } else if !call.free_text && !json::is_blank(&call.arguments) {
-                let flaw =
-                    json::arguments(&call.arguments).err().filter(|flaw| flaw.severity() == Severity::Error);
+                let flaw = json::arguments_of(call).err().filter(|flaw| flaw.severity() == Severity::Error);
                 report.extend(flaw.map(|flaw| denied(Rail::Arguments, flaw.to_string()).at(at)));
             }
         }

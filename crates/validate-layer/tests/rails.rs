@@ -91,6 +91,10 @@ async fn arguments_must_fit_the_schema_before_the_tool_sees_them() {
     let (outcome, calls) = call(builder(rails()), ToolCall::new("pay", ""), "x").await;
     assert_eq!((code(&outcome.unwrap_err()), calls), ("rail.arguments", 0));
     assert_eq!(call(builder(rails()), ToolCall::new("pay", r#"{"id": 7}"#), "x").await.1, 1);
+    // The whole call over again in place of its arguments: no schema was held against it.
+    let again = ToolCall::new("pay", r#"{"name": "pay", "arguments": {"id": 7}}"#);
+    let (outcome, calls) = call(builder(rails()), again, "x").await;
+    assert_eq!((code(&outcome.unwrap_err()), calls), ("rail.arguments", 0));
 }
 
 #[tokio::test]
