@@ -16,7 +16,8 @@ use crate::{Circuit, ResponseFuture, Ticket};
 ///
 /// While the circuit refuses, it is ready at once, without asking the inner service, and the call fails with
 /// a [`Fault`](failsoft_core::Fault) of [`Class::Denied`](failsoft_core::Class::Denied). `poll_ready` never fails
-/// for that: an error there would end the service for good.
+/// for that: an error there would end the service for good. What it said then holds until the call, as `tower` wants it, however
+/// late that comes: also where the circuit admits calls by then, and with the time that was left then.
 pub struct Breaker<S, C = ByResponse> {
     inner: S,
     circuit: Circuit,
