@@ -123,11 +123,16 @@ impl Draft {
     ) -> bool {
         let at = self.choices.iter().position(|choice| choice.index == index);
         let at = at.or_else(|| self.make_choice(index));
-        let (has_content, bytes) = match at.and_then(|at| self.choices.get_mut(at)) {
-            Some(choice) => add(choice, &mut self.room),
+        let (mut unkept, mut no_room);
+        let (choice, room) = match at.and_then(|at| self.choices.get_mut(at)) {
+            Some(choice) => (choice, &mut self.room),
             // It is not kept, and the target gets on all the same.
-            None => add(&mut Pieces::default(), &mut Room::new(0)),
+            None => {
+                (unkept, no_room) = (Pieces::default(), Room::new(0));
+                (&mut unkept, &mut no_room)
+            }
         };
+        let (has_content, bytes) = add(choice, room);
         self.output_bytes = self.output_bytes.saturating_add(bytes);
         self.has_news |= bytes > 0;
         has_content

@@ -105,7 +105,10 @@ async fn what_is_no_answer_of_a_model_may_be_silent_unless_a_limit_is_chosen() {
     let idle = Some(Class::Timeout(Limit::Idle));
     for (path, kind) in [("/v1/notifications", "text/event-stream"), ("/v1/audio/speech", "audio/mpeg")] {
         let body = r#"{"input":"x"}"#;
-        assert_eq!(read(&layer, path, body, kind).await, ("data: a\n\ndata: b\n\n".into(), None), "{path}");
+        for layer in [&layer, &LlmLayer::builder().thinks_for(Duration::from_secs(30)).build().unwrap()] {
+            let whole = ("data: a\n\ndata: b\n\n".into(), None);
+            assert_eq!(read(layer, path, body, kind).await, whole, "{path}");
+        }
         assert_eq!(read(&chosen, path, body, kind).await, ("data: a\n\n".into(), idle), "{path}");
     }
     let chat = r#"{"messages":[],"stream":true}"#;
