@@ -217,6 +217,13 @@ impl<M, Q> ValidateBuilder<M, Q> {
         self
     }
 
+    /// Where nobody says which tools are offered, none is: an answer that calls one is not the one that was asked for.
+    #[cfg(feature = "schema")]
+    pub(crate) const fn no_tools(mut self) -> Self {
+        self.options.no_tools = true;
+        self
+    }
+
     /// Offered tools that take no parameters: empty arguments are right for those.
     pub fn tools_without_parameters(mut self, names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.options.tools = self.options.tools.and_without_parameters(names);

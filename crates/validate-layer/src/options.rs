@@ -29,6 +29,9 @@ pub(crate) struct Options {
     pub(crate) allow_empty: bool,
     pub(crate) allow_repetition: bool,
     pub(crate) tools: ToolCalls,
+    /// Where nobody says which tools are offered, none is.
+    #[cfg(feature = "schema")]
+    pub(crate) no_tools: bool,
     pub(crate) json: Option<Json>,
     pub(crate) pointers: Vec<Box<str>>,
     pub(crate) length: Option<Length>,
@@ -92,6 +95,8 @@ impl Options {
             allow_empty: false,
             allow_repetition: false,
             tools: ToolCalls::any(),
+            #[cfg(feature = "schema")]
+            no_tools: false,
             json: None,
             pointers: Vec::new(),
             length: None,
@@ -135,6 +140,12 @@ impl Options {
         let tools = self.tools;
         #[cfg(feature = "schema")]
         let tools = self.schemas.offer(tools);
+        #[cfg(all(feature = "http", feature = "schema"))]
+        let by_request = self.offered_schemas;
+        #[cfg(all(not(feature = "http"), feature = "schema"))]
+        let by_request = false;
+        #[cfg(feature = "schema")]
+        let tools = if self.no_tools && !by_request { tools.and([""; 0]) } else { tools };
         #[cfg(feature = "schema")]
         let asks_for_json = schema.is_some() || !self.pointers.is_empty();
         #[cfg(not(feature = "schema"))]

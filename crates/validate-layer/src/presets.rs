@@ -6,7 +6,7 @@
 //! | preset | sets | because |
 //! |---|---|---|
 //! | [`chat`](ValidateLayer::chat) | [`error_texts`](ValidateBuilder::error_texts) | prose of any shape is an answer; a proxy's error message is none |
-//! | `structured` (feature `schema`) | `schema`, [`json_object`](ValidateBuilder::json_object), [`refusals`](ValidateBuilder::refusals) | where data was asked for, "I can't help with that" is a refusal, which the next route may answer, and no slip in the format, which the same model is told of |
+//! | `structured` (feature `schema`) | `schema`, [`json_object`](ValidateBuilder::json_object), [`refusals`](ValidateBuilder::refusals) | where data was asked for, "I can't help with that" is a refusal, which the next route may answer, and no slip in the format, which the same model is told of; and a call of a tool is no such object, unless [`tools`](ValidateBuilder::tools), `tool_schema` or `chat_requests` say what may be called |
 //! | [`tool_calls`](ValidateLayer::tool_calls) | [`tools`](ValidateBuilder::tools) | an unknown tool, a call left in the text and half a JSON object of arguments fail before anyone acts on them |
 //! | [`embeddings`](ValidateLayer::embeddings) | [`Embedding`], [`max_body`](ValidateBuilder::max_body) of 64 MiB | 1 000 vectors of 3 072 numbers of 13 characters are 40 MB |
 //! | [`multimodal`](ValidateLayer::multimodal) | [`length_tolerance`](ValidateBuilder::length_tolerance) of 0.15, [`max_body`](ValidateBuilder::max_body) of 32 MiB | how much there is to say of a picture is known less well than of a text; pictures in an answer are base64. Its circuit counts a soft failure 0.7 in place of 0.6 |
@@ -38,7 +38,7 @@ impl ValidateLayer {
     /// For an object that fits a schema. See [`presets`](self).
     #[cfg(feature = "schema")]
     pub fn structured(schema: &serde_json::Value) -> ValidateBuilder {
-        Self::builder().json_object().schema(schema).refusals()
+        Self::builder().json_object().schema(schema).refusals().no_tools()
     }
 
     /// For a model that may call these tools, or answer in text. See [`presets`](self).

@@ -275,4 +275,15 @@ fn the_preset_for_data_tells_a_refusal_from_a_slip() {
     assert_eq!(class("{}"), Class::Soft(SoftKind::Schema));
     assert_eq!(class("I'm sorry, but I can't help with that."), Class::Refused);
     assert_eq!(class("It is in Oslo."), Class::Soft(SoftKind::Malformed));
+    // A call that nobody offered passed in place of the object, and no schema was held against it.
+    let call = Answer::without_text().with_tool_calls([failsoft_core::ToolCall::new("look", "{}")]);
+    let judged = |builder| judge(builder, &call).class();
+    assert_eq!(judged(ValidateLayer::structured(&schema)), Class::Soft(SoftKind::UnknownTool));
+    assert_eq!(judged(ValidateLayer::structured(&schema).tools(["look"])), Class::Success);
+    #[cfg(feature = "http")]
+    {
+        let by_request = ValidateLayer::structured(&schema).chat_requests().build().unwrap();
+        assert!(by_request.validator().judge(&call).0.is_success(), "each request says which");
+    }
+    assert_eq!(judged(ValidateLayer::builder().json_object()), Class::Success, "elsewhere nobody has said");
 }
