@@ -273,7 +273,7 @@ impl<E: fmt::Debug, F> fmt::Debug for LearnBy<E, F> {
 ///
 /// For a body in memory the prompt counts by its characters (a token for 4 of ASCII, for 2 of other alphabets, for each
 /// CJK character), and the answer by `max_tokens` and its other names, times `n`. A body that is streamed counts by its
-/// announced length. In memory are `reqwest::Body` made of bytes, and for `http::Request` the bodies
+/// announced length, and one that is encoded (`content-encoding`) for a token a byte, because text is compressed to a quarter. In memory are `reqwest::Body` made of bytes, and for `http::Request` the bodies
 /// `http_body_util::Full<Bytes>` and `String`.
 ///
 /// Where nothing limits the answer, it counts for what nearly all answers of the same model stayed below; see [`Average`] for the rule. A

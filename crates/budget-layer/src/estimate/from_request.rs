@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use failsoft_core::estimate_tokens;
+use failsoft_core::{estimate_tokens, is_encoded};
 use http_body::Body;
 use http_body_util::Full;
 use serde::Deserialize;
@@ -15,12 +15,19 @@ use serde_json::Value;
 
 use super::{Average, Estimate, Estimator, FromRequest, TokenizerFn, prompt::count_prompt};
 
+/// Text is compressed to a quarter, and JSON with its names over and over to less; what is more than that is not known before it is
+/// decoded.
+const EXPANDS_BY: u64 = 4;
+
 impl<B: Body + 'static> Estimator<http::Request<B>> for FromRequest {
     fn estimate(&self, request: &http::Request<B>) -> Estimate {
-        let body = request.body();
+        let (body, path) = (request.body(), request.uri().path());
+        if is_encoded(request.headers()) {
+            return self.of_encoded(body.size_hint().exact(), path);
+        }
         match in_memory(body) {
-            Some(bytes) => self.of_bytes(&bytes, request.uri().path()),
-            None => self.of_length(body.size_hint().exact(), request.uri().path()),
+            Some(bytes) => self.of_bytes(&bytes, path),
+            None => self.of_length(body.size_hint().exact(), path),
         }
     }
 }
@@ -31,6 +38,7 @@ impl Estimator<reqwest::Request> for FromRequest {
         let path = request.url().path();
         match request.body() {
             None => self.of_length(None, path),
+            Some(body) if is_encoded(request.headers()) => self.of_encoded(body.size_hint().exact(), path),
             Some(body) => match body.as_bytes() {
                 Some(bytes) => self.of_bytes(bytes, path),
                 None => self.of_length(body.size_hint().exact(), path),
@@ -71,6 +79,11 @@ impl FromRequest {
             }
             Some(length) => self.guessed(length.div_ceil(4), 1, path),
         }
+    }
+
+    /// The bytes are not those of the text.
+    fn of_encoded(&self, length: Option<u64>, path: &str) -> Estimate {
+        self.of_length(length.map(|length| length.saturating_mul(EXPANDS_BY)), path)
     }
 
     /// Nothing says how long the answers may be.
@@ -267,6 +280,24 @@ mod tests {
     fn a_body_that_cannot_be_read_counts_by_its_length() {
         let body = http_body_util::Limited::new(Full::<Bytes>::from("{\"max_tokens\": 3}"), 99);
         assert_eq!(FromRequest::new().estimate(&http::Request::new(body)).split(), Some((5, 1_000)));
+    }
+
+    // Its bytes were counted as text, a quarter of what was in it.
+    #[test]
+    fn of_an_encoded_body_each_byte_counts_as_a_token_and_nothing_in_it_as_a_limit() {
+        let of = |encoding: &str, body: &str| {
+            let request = http::Request::builder().header("content-encoding", encoding);
+            FromRequest::new().estimate(&request.body(body.to_owned()).unwrap())
+        };
+        assert_eq!(of("gzip", r#"{"max_tokens": 7}"#).split(), Some((17, 1_000)));
+        assert_eq!(of("identity", r#"{"max_tokens": 7}"#).split(), Some((5, 7)));
+        assert_eq!(whole(&of("gzip", "")), Some(500));
+        #[cfg(feature = "reqwest-013")]
+        {
+            let post = reqwest::Client::new().post("http://localhost").header("content-encoding", "gzip");
+            let post = post.body(r#"{"max_tokens": 7}"#).build().unwrap();
+            assert_eq!(FromRequest::new().estimate(&post).split(), Some((17, 1_000)));
+        }
     }
 
     #[cfg(feature = "reqwest-013")]
