@@ -234,8 +234,9 @@ enum Kind {
 
 fn kind_of(headers: &HeaderMap) -> Kind {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Kind::Text };
-    let Ok(value) = value.to_str() else { return Kind::Text };
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    // What follows may be anything, also what is no text.
+    let essence = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+    let essence = String::from_utf8_lossy(essence).to_ascii_lowercase();
     match essence.as_str() {
         "application/json" | "text/json" => Kind::Json,
         "text/html" | "application/xhtml+xml" => Kind::Html,
@@ -246,5 +247,24 @@ fn kind_of(headers: &HeaderMap) -> Kind {
         other if other.ends_with("+json") => Kind::Json,
         other if other.starts_with("text/") => Kind::Text,
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    // A stream whose parameters were no ASCII was read as text, whole.
+    #[test]
+    fn what_follows_the_content_type_may_be_anything() {
+        let kind = |value: &[u8]| {
+            let value = HeaderValue::from_bytes(value).unwrap();
+            kind_of(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)]))
+        };
+        assert!(matches!(kind("text/event-stream; charset=“utf-8”".as_bytes()), Kind::Events));
+        assert!(matches!(kind(b"Application/JSON ;\xff"), Kind::Json));
+        assert!(matches!(kind(b"\xff/json"), Kind::Other));
     }
 }
