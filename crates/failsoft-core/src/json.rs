@@ -383,11 +383,14 @@ fn is_object(text: &str) -> bool {
 }
 
 /// `{"name": "…", "arguments": "{…}"}`: the envelope in place of its content, and that once too often.
+///
+/// An `input` alone is none: many a tool takes one text of that name, which may be JSON.
 fn encoded_twice(map: &Map<String, Value>) -> Option<&'static str> {
     let envelope = map.contains_key("name") || map.contains_key("function");
     ["arguments", "parameters", "input"].into_iter().find(|&key| {
         let inner = map.get(key).and_then(Value::as_str);
-        (envelope || map.len() == 1) && map.len() <= 4 && inner.is_some_and(is_object)
+        let alone = map.len() == 1 && key != "input";
+        (envelope || alone) && map.len() <= 4 && inner.is_some_and(is_object)
     })
 }
 

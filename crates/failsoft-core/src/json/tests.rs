@@ -244,3 +244,17 @@ proptest::proptest! {
         proptest::prop_assert_eq!(class(&whole[..cut], "reply"), "truncated");
     }
 }
+
+#[test]
+fn an_envelope_that_is_encoded_twice_is_no_arguments_and_a_text_that_is_json_is() {
+    for envelope in [
+        r#"{"arguments": "{\"a\": 1}"}"#,
+        r#"{"parameters": "{}"}"#,
+        r#"{"name": "pay", "input": "{\"a\": 1}"}"#,
+    ] {
+        assert!(arguments(envelope).is_err_and(|flaw| flaw.kind == FlawKind::Arguments), "{envelope}");
+    }
+    for good in [r#"{"input": "{\"a\": 1}"}"#, r#"{"arguments": "no JSON"}"#, r#"{"input": {"a": 1}}"#] {
+        assert!(arguments(good).is_ok(), "{good}");
+    }
+}
