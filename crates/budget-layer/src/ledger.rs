@@ -24,6 +24,9 @@ use failsoft_core::{BoxError, KeyMap, KeysFull};
 
 use crate::{Budget, Snapshot, Spend, Unit, account::Rules, cell::Cell, leasing::Sparing};
 
+/// Many keys are bounded memory only if each of them is. They are not shortened: they are saved, and told to a store.
+const MAX_KEY: usize = 4 * 1024;
+
 /// A handle on all budgets that one limit makes, one for each key; clones are the same ledger.
 #[derive(Clone)]
 pub struct Ledger(Arc<Budgets>);
@@ -90,9 +93,12 @@ impl Ledger {
     /// # Errors
     ///
     /// When there is no room for another key: all that are there have spent something, have a limit of their own, or
-    /// are in use.
+    /// are in use; and for none of more than 4 KiB, which is as long as headers and tokens of credentials usually get.
     pub fn open(&self, key: impl Into<Arc<str>>) -> Result<Budget, KeysFull> {
         let (key, rules) = (key.into(), &self.0.rules);
+        if key.len() > MAX_KEY {
+            return self.0.keyed.turn_away().map(|cell| Budget::new(cell, 0));
+        }
         let name = self.rules().shared.is_some().then(|| Arc::clone(&key));
         let made = || Cell::of_key(rules, self.0.at, name);
         self.0.keyed.get_or_insert_with(key, made).map(|cell| Budget::new(cell, 0))

@@ -391,3 +391,16 @@ async fn what_a_call_is_shows_nothing_of_whose_it_is() {
     let shown = format!("{:?}", store.asked.lock().unwrap());
     assert!(shown.contains("is_keyed: true") && !shown.contains(secret), "{shown}");
 }
+
+// Ten thousand keys are bounded memory only if each of them is.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_any_length_is_none_that_is_kept() {
+    let builder = BudgetLayer::builder().key_fn(|key: &&'static str| (*key).to_owned()).estimate_fixed(10);
+    let layer = builder.classify(ErrorsOnly).build().unwrap();
+    let key = |length: usize| -> &'static str { "x".repeat(length).leak() };
+    let denied = call!(layer, key(4 * 1024 + 1)).await.err().unwrap();
+    assert!(denied.to_string().contains("no room"), "{denied}");
+    assert_eq!((layer.ledger().len(), layer.ledger().turned_away()), (0, 1));
+    call!(layer, key(4 * 1024)).await.unwrap();
+    assert_eq!(layer.ledger().len(), 1);
+}

@@ -259,8 +259,13 @@ impl<K: Hash + Eq + Clone, V: Evict> KeyMap<K, V> {
         Ok(made)
     }
 
+    /// Turns a key away as where there is no room for it, such as one that is too long to be kept.
+    ///
+    /// # Errors
+    ///
+    /// Where there is nothing that keys without room share.
     #[cold]
-    fn turn_away(&self) -> Result<Arc<V>, KeysFull> {
+    pub fn turn_away(&self) -> Result<Arc<V>, KeysFull> {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
         self.overflow.clone().ok_or(KeysFull { capacity: self.capacity })
     }
