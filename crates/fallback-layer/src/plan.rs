@@ -363,7 +363,7 @@ mod tests {
             returns: Return::Combined,
             slow_start: None,
             standing: None,
-            meters: Meters::default(),
+            meters: Default::default(),
         }
     }
 

@@ -115,7 +115,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn now(at: Instant) -> Now {
-        Now { at: Some(at), ..Now::default() }
+        Now::at(at)
     }
 
     fn left(server: &Server, at: Instant) -> Option<u64> {

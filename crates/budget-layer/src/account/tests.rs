@@ -58,7 +58,7 @@ const SOFT: &[u32] = &[850_000];
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn at(at: Instant) -> Now {
-    Now { at: Some(at), ..Now::default() }
+    Now::at(at)
 }
 
 // G107

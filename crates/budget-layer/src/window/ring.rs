@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn now(at: Instant) -> Now {
-        Now { at: Some(at), ..Now::default() }
+        Now::at(at)
     }
 
     // G111: a counter that lived exactly as long as its window was lost before the window was over.
