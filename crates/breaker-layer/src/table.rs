@@ -97,6 +97,7 @@ impl Table {
 }
 
 #[cfg(test)]
+#[cfg(not(failsoft_loom))]
 mod tests {
     use std::time::Duration;
 

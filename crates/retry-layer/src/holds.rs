@@ -109,7 +109,7 @@ impl Evict for Slot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use failsoft_core::Class;
 

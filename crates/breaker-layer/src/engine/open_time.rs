@@ -60,7 +60,7 @@ fn scaled(duration: Duration, factor: f64, cap: Duration) -> Duration {
     )
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use super::*;
 

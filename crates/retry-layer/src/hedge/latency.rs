@@ -121,7 +121,7 @@ fn end(bucket: usize) -> Duration {
     Duration::from_micros(micros)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -400,7 +400,7 @@ impl<S: Service<Req>, Req, C, R: Replay<Req>> Drop for Race<S, Req, C, R> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(failsoft_loom)))]
 mod tests {
     use failsoft_core::{Class, SoftKind};
 

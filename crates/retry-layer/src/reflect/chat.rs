@@ -152,4 +152,5 @@ impl fmt::Debug for ChatReask {
 }
 
 #[cfg(test)]
+#[cfg(not(failsoft_loom))]
 mod tests;
