@@ -48,6 +48,9 @@ pub const DEFAULT_KEYS: usize = 10_000;
 /// So many of the oldest keys are looked at for one new key.
 const LOOK: usize = 64;
 
+/// And so many of those that were set aside before any other.
+const AGAIN: usize = 2;
+
 /// The longest key that [`bounded_key`] leaves as it is, in bytes.
 pub const MAX_KEY: usize = 256;
 
@@ -113,7 +116,8 @@ struct Inner<K, V> {
     nodes: Nodes<Node<K, V>>,
     /// From the least to the most recently used.
     used: Ends,
-    /// Those that could not go when they were the oldest, in that order: looked at again when no other can go.
+    /// Those that could not go when they were the oldest, in that order: a few are looked at again for each new key, and all when no
+    /// other can go.
     aside: Ends,
 }
 
@@ -325,8 +329,10 @@ impl<K: Hash + Eq + Clone, V: Evict> Inner<K, V> {
         }
         // Each that was set aside is looked at once only, although it comes in again at the end.
         let mut again = self.aside.len();
-        for _ in 0..LOOK {
-            let at = match self.used.first() {
+        for looked in 0..LOOK {
+            // Those are older than all others: were none looked at first, those that may go by now would stay, and the newest go.
+            let other = self.used.first().filter(|_| again == 0 || looked >= AGAIN);
+            let at = match other {
                 Some(at) => at,
                 None if again == 0 => break,
                 None => {
