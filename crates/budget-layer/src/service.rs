@@ -1,4 +1,4 @@
-//! The service: admission, and the call in a scope of its own.
+//! The service: admission, and then the call, which has a scope of its own as soon as something is recorded in it.
 
 use std::{
     fmt,

@@ -226,7 +226,10 @@ impl Call {
     /// recorded yet and around which no call was begun.
     #[must_use]
     pub fn current() -> Option<Self> {
-        if frame::is_pledged() { Self::current_or_made() } else { Self::current_if_made() }
+        if frame::is_pledged() {
+            return with_frame(Frame::materialise_pledged).flatten();
+        }
+        Self::current_if_made()
     }
 
     /// The current call, without the budgets whose scopes are no calls yet: nothing was recorded in these.

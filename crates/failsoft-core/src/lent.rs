@@ -62,7 +62,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// A reference for one call. It is there until it drops, or is given back.
+/// A reference for one call. It is there until it drops, or is given back or taken elsewhere.
 pub struct Lent<T: Lend>(Option<Arc<T>>);
 
 impl<T: Lend> Lent<T> {
@@ -144,9 +144,9 @@ impl<T: Lend> Deref for Lent<T> {
     type Target = T;
 
     #[inline]
-    #[allow(clippy::expect_used, reason = "only the end of the call takes it")]
+    #[allow(clippy::expect_used, reason = "nobody looks at it where it was taken from")]
     fn deref(&self) -> &T {
-        self.0.as_deref().expect("it is there until the call is over")
+        self.0.as_deref().expect("it is there until the call is over, or it is taken elsewhere")
     }
 }
 

@@ -2,16 +2,18 @@
 //! charged as one whose scope is there from the beginning, as it is where there is a book.
 
 use std::{
+    cell::RefCell,
     fmt::Debug,
     future::{Future, poll_fn},
-    mem::forget,
-    panic::{AssertUnwindSafe, catch_unwind},
+    mem::{forget, take},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
+    thread,
 };
 
-use budget_layer::{AllPass, Allowance, Book, Budget, BudgetBuilder, BudgetLayer, Fixed, Labels};
+use budget_layer::{Allowance, Book, Budget, BudgetLayer, Estimate, Estimator, Labels, Ledger, Snapshot};
 use failsoft_core::{
     Attempt, BoxError, Call, Class, Deferred, Denier, ErrorsOnly, Fault, Mark, Slot, Usage, Verdict,
 };
@@ -40,8 +42,21 @@ enum Do {
     Call(Vec<Self>),
     /// In a call that began outside.
     Elsewhere(Vec<Self>),
+    /// In a call that a closing reserve may serve.
+    Final(Vec<Self>),
     /// Through so many budgets more.
     Budgets(u8, Vec<Self>),
+    /// Through another budget, polled once and dropped by another thread.
+    Dropped(Vec<Self>),
+    /// Somebody keeps the call.
+    Keep,
+    /// In the call that was kept last, and taken there, it may be when that is over.
+    InKept(Vec<Self>),
+    /// A reader on another thread says so much.
+    ReadElsewhere(Option<u64>),
+    /// Somebody sets the limit, or what is spent, of one of the budgets.
+    SetLimit(usize, u64),
+    Restore(usize, u64),
     Panic,
     /// Ends with an error.
     Fail(Failure),
@@ -67,11 +82,29 @@ impl Failure {
     }
 }
 
+/// What the budgets of a run are like.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    limit: u64,
+    soft_line: f64,
+    closing_reserve: u64,
+    /// Of the 10 tokens that a call is estimated at.
+    input: Option<u64>,
+    cut_in_full: bool,
+    /// Past the soft line only some pass.
+    restricted: bool,
+    free_routes: bool,
+    /// The budgets further in are those of the first layer.
+    shared: bool,
+}
+
 /// What all calls of a run share.
 struct World {
     /// Whether each budget's scope is there from the beginning.
     in_full: bool,
-    budgets: Mutex<Vec<Budget>>,
+    terms: Terms,
+    ledgers: Mutex<Vec<Ledger>>,
+    kept: Mutex<Vec<Call>>,
     elsewhere: Call,
     late: Mutex<Vec<Slot>>,
     /// What the calls were told.
@@ -79,10 +112,12 @@ struct World {
 }
 
 impl World {
-    fn new(in_full: bool) -> Arc<Self> {
+    fn new(in_full: bool, terms: Terms) -> Arc<Self> {
         Arc::new(Self {
             in_full,
-            budgets: Mutex::default(),
+            terms,
+            ledgers: Mutex::default(),
+            kept: Mutex::default(),
             elsewhere: Call::begin(),
             late: Mutex::default(),
             told: Mutex::default(),
@@ -93,30 +128,65 @@ impl World {
         self.told.lock().unwrap().push(format!("{what}: {told:?}"));
     }
 
-    /// Has the layer that a builder makes, and remembers its budgets.
-    fn layer<K: Clone>(
-        &self,
-        builder: BudgetBuilder<K, Fixed, AllPass, ErrorsOnly>,
-    ) -> BudgetLayer<K, Fixed, AllPass, ErrorsOnly> {
-        let layer = builder.build().unwrap();
-        let budgets = layer.ledgers().iter().map(|ledger| ledger.unkeyed().clone());
-        self.budgets.lock().unwrap().extend(budgets);
-        layer
+    fn budget(&self, which: usize) -> Budget {
+        let ledgers = self.ledgers.lock().unwrap();
+        ledgers[which % ledgers.len()].unkeyed().clone()
     }
 
     /// A service behind three budgets.
     fn service(self: &Arc<Self>, limit: u64) -> Budgets {
-        let builder =
-            BudgetLayer::builder().tokens(limit).soft_line(0.5).estimate_fixed(10).classify(ErrorsOnly);
-        let builder = builder.also(Allowance::calls(limit / 5)).also(Allowance::concurrent(7));
-        let world = Arc::clone(self);
-        let run = move |script: Script| run(Arc::clone(&world), script);
-        if self.in_full {
-            let layer = self.layer(builder.book(Book::new(), |_: &Script| Labels::new()));
-            Budgets(layer.layer(tower::service_fn(run)).boxed_clone())
+        let terms = self.terms;
+        let mut ledgers = self.ledgers.lock().unwrap();
+        let mut first = BudgetLayer::builder().soft_line(terms.soft_line).alert_at(0.3);
+        let mut more = [Allowance::calls(limit / 5), Allowance::concurrent(4)];
+        if let ([one, two, three, ..], true) = (&ledgers[..], terms.shared) {
+            first = BudgetLayer::builder().ledger(one.clone());
+            more = [Allowance::shared(two.clone()), Allowance::shared(three.clone())];
         } else {
-            Budgets(self.layer(builder).layer(tower::service_fn(run)).boxed_clone())
+            first = first.tokens(limit).closing_reserve(terms.closing_reserve);
         }
+        if terms.cut_in_full {
+            first = first.charge_cut_in_full();
+        }
+        if terms.free_routes {
+            first = first.free_routes();
+        }
+        let [second, third] = more;
+        let passes = move |script: &Script| !terms.restricted || script.len() % 2 == 0;
+        let builder = first
+            .estimator(Ten { input: terms.input })
+            .classify(ErrorsOnly)
+            .allow_restricted(passes)
+            .also(second)
+            .also(third);
+        let world = Arc::clone(self);
+        let service = tower::service_fn(move |script: Script| {
+            world.tell("free routes only", Call::is_marked(Mark::FreeOnly));
+            run(Arc::clone(&world), script)
+        });
+        let (service, of_layer) = if self.in_full {
+            let layer = builder.book(Book::new(), |_: &Script| Labels::new()).build().unwrap();
+            (layer.layer(service).boxed_clone(), layer.ledgers().to_vec())
+        } else {
+            let layer = builder.build().unwrap();
+            (layer.layer(service).boxed_clone(), layer.ledgers().to_vec())
+        };
+        if !terms.shared || ledgers.is_empty() {
+            ledgers.extend(of_layer);
+        }
+        Budgets(service)
+    }
+}
+
+/// Estimates 10 tokens.
+#[derive(Clone, Copy)]
+struct Ten {
+    input: Option<u64>,
+}
+
+impl<Req> Estimator<Req> for Ten {
+    fn estimate(&self, _: &Req) -> Estimate {
+        self.input.map_or(Estimate::whole(10), |input| Estimate::parts(input, 10 - input))
     }
 }
 
@@ -180,6 +250,31 @@ async fn one(world: &Arc<World>, what: Do) -> Result<(), BoxError> {
         }
         Do::Call(script) => Call::options().mark(Mark::NoCache).begin().scope(inner(script)).await?,
         Do::Elsewhere(script) => world.elsewhere.scope(inner(script)).await?,
+        Do::Final(script) => Call::options().mark(Mark::Final).begin().scope(inner(script)).await?,
+        Do::Dropped(script) => {
+            let Budgets(service) = world.service(60);
+            let mut call: Task = Box::pin(service.oneshot(script.into()));
+            let _ = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            thread::scope(|scope| scope.spawn(move || drop(call)).join().unwrap());
+        }
+        Do::Keep => world.kept.lock().unwrap().extend(Call::current()),
+        Do::InKept(script) => {
+            let kept = world.kept.lock().unwrap().pop();
+            match kept {
+                Some(kept) => kept.scope(inner(script)).await?,
+                None => inner(script).await?,
+            }
+        }
+        Do::ReadElsewhere(output) => {
+            let call = Call::current().unwrap();
+            let read = || call.enter(Call::slot).unwrap().set(&usage(output));
+            thread::scope(|scope| scope.spawn(read).join().unwrap());
+        }
+        Do::SetLimit(which, limit) => world.budget(which).set_limit(limit),
+        Do::Restore(which, spent) => {
+            let budget = world.budget(which);
+            budget.restore(&Snapshot { limit: budget.limit(), spent, reserved: 0 });
+        }
         Do::Budgets(more, script) => {
             let script = match more.checked_sub(1) {
                 Some(less) => vec![Do::Budgets(less, script)],
@@ -187,9 +282,10 @@ async fn one(world: &Arc<World>, what: Do) -> Result<(), BoxError> {
             };
             let Budgets(mut service) = world.service(60);
             let result = service.ready().await?.call(script.into()).await;
-            world.tell("through", result.map_err(|error| error.to_string()));
+            world.tell("through", result.map_err(|err| err.to_string()));
         }
-        Do::Panic => panic!("in the service"),
+        // Nobody is told: that would take most of the time.
+        Do::Panic => resume_unwind(Box::new("in the service")),
         Do::Fail(failure) => return Err(failure.error()),
     }
     Ok(())
@@ -204,9 +300,9 @@ struct Seen {
     budgets: [Vec<String>; 2],
 }
 
-fn seen(in_full: bool, calls: &[(Vec<Do>, usize)], turns: &[usize]) -> Seen {
-    let world = World::new(in_full);
-    let service = world.service(90);
+fn seen(in_full: bool, terms: Terms, calls: &[(Vec<Do>, usize)], turns: &[usize]) -> Seen {
+    let world = World::new(in_full, terms);
+    let service = world.service(terms.limit);
     let mut running: Vec<Option<(Task, usize)>> = calls
         .iter()
         .map(|(script, polls)| {
@@ -225,11 +321,8 @@ fn seen(in_full: bool, calls: &[(Vec<Do>, usize)], turns: &[usize]) -> Seen {
         let mut poll =
             || catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         // Now and then another thread goes on with it.
-        let polled = if turn % 3 == 0 {
-            std::thread::scope(|scope| scope.spawn(poll).join().unwrap())
-        } else {
-            poll()
-        };
+        let polled =
+            if turn % 3 == 0 { thread::scope(|scope| scope.spawn(poll).join().unwrap()) } else { poll() };
         match polled {
             Ok(Poll::Pending) => running[which] = Some((call, polls - 1)),
             Ok(Poll::Ready(result)) => {
@@ -241,14 +334,16 @@ fn seen(in_full: bool, calls: &[(Vec<Do>, usize)], turns: &[usize]) -> Seen {
     }
     drop(running);
     let standing = || {
-        let budgets = world.budgets.lock().unwrap();
-        let of = |budget: &Budget| {
-            format!("{} of {}, {:?}, {:?}", budget.spent(), budget.reserved(), budget.line(), budget.spend())
+        let ledgers = world.ledgers.lock().unwrap();
+        let of = |ledger: &Ledger| {
+            let budget = ledger.unkeyed();
+            format!("{:?}, {:?}, {:?}", budget.snapshot(), budget.line(), budget.spend())
         };
-        budgets.iter().map(of).collect::<Vec<_>>()
+        ledgers.iter().map(of).collect::<Vec<_>>()
     };
     let when_calls_are_over = standing();
-    drop(std::mem::take(&mut *world.late.lock().unwrap()));
+    drop((take(&mut *world.late.lock().unwrap()), take(&mut *world.kept.lock().unwrap())));
+    assert!(world.ledgers.lock().unwrap().iter().all(|ledger| ledger.unkeyed().reserved() == 0));
     let told = world.told.lock().unwrap().clone();
     Seen { told, ends, budgets: [when_calls_are_over, standing()] }
 }
@@ -263,6 +358,10 @@ fn scripts() -> impl Strategy<Value = Vec<Do>> {
         1 => Just(Do::GiveBack),
         2 => any::<bool>().prop_map(|sent| Do::TakeRetry { sent }),
         1 => Just(Do::Record),
+        1 => Just(Do::Keep),
+        1 => output().prop_map(Do::ReadElsewhere),
+        1 => (0_usize..9, 0_u64..120).prop_map(|(which, limit)| Do::SetLimit(which, limit)),
+        1 => (0_usize..9, 0_u64..120).prop_map(|(which, spent)| Do::Restore(which, spent)),
         1 => Just(Do::Panic),
         2 => prop_oneof![Just(Failure::Lost), Just(Failure::TurnedDown), Just(Failure::Denied)].prop_map(Do::Fail),
     ];
@@ -273,6 +372,9 @@ fn scripts() -> impl Strategy<Value = Vec<Do>> {
                 .prop_map(|(retries, script)| Do::Deferred(retries, script)),
             script.clone().prop_map(Do::Call),
             script.clone().prop_map(Do::Elsewhere),
+            script.clone().prop_map(Do::Final),
+            script.clone().prop_map(Do::Dropped),
+            script.clone().prop_map(Do::InKept),
             (0_u8..6, script.clone()).prop_map(|(more, script)| Do::Budgets(more, script)),
         ];
         (script, within, 0_usize..4).prop_map(|(mut script, within, at)| {
@@ -282,15 +384,25 @@ fn scripts() -> impl Strategy<Value = Vec<Do>> {
     })
 }
 
+fn terms() -> impl Strategy<Value = Terms> {
+    let figures = (20_u64..300, prop_oneof![Just(0.1), Just(0.5), Just(1.0)], 0_u64..20);
+    let input = proptest::option::of(0_u64..=10);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (figures, input, flags).prop_map(|((limit, soft_line, closing_reserve), input, flags)| {
+        let (cut_in_full, restricted, free_routes, shared) = flags;
+        Terms { limit, soft_line, closing_reserve, input, cut_in_full, restricted, free_routes, shared }
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn a_call_is_charged_as_if_its_scope_had_been_there_from_the_beginning(
+        terms in terms(),
         calls in proptest::collection::vec((scripts(), 0_usize..9), 1..6),
         turns in proptest::collection::vec(0_usize..6, 0..60),
     ) {
-        // What panics says so, many times.
-        prop_assert_eq!(seen(false, &calls, &turns), seen(true, &calls, &turns));
+        prop_assert_eq!(seen(false, terms, &calls, &turns), seen(true, terms, &calls, &turns));
     }
 }
 
@@ -332,4 +444,89 @@ fn a_scope_that_never_ends_takes_nothing_away() {
         Call::take_retry().unwrap().sent();
     };
     assert_eq!(through(forgets), [(10, 0), (3, 0), (0, 0)]);
+    let forgets = || {
+        Deferred::retrying(0).enter(|| {
+            forget(Deferred::new().try_begin());
+            drop(Call::slot());
+        });
+        Call::take_retry().unwrap().sent();
+    };
+    assert_eq!(through(forgets), [(20, 0), (3, 0), (0, 0)]);
+}
+
+#[test]
+fn whoever_asks_for_the_call_makes_nothing_of_the_scopes_that_layers_have_opened_inside_its_budget() {
+    let asks = || {
+        let (mut retry, mut other) = (Deferred::retrying(3), Deferred::routing());
+        let call = retry.enter(|| {
+            let call = other.enter(|| {
+                drop(Call::slot());
+                assert!(Call::is_current() && Call::is_routed());
+                Call::current().unwrap()
+            });
+            assert!(Call::is_current() && !Call::is_routed());
+            call
+        });
+        assert!(retry.call().is_none() && other.call().is_none(), "as where the budget's scope is a call");
+        // What is taken there later is taken in this call too.
+        retry.enter(|| Call::take_retry().unwrap().sent());
+        assert!(retry.call().is_some() && call.further_attempts() > 0);
+    };
+    assert_eq!(through(asks), [(20, 0), (3, 0), (0, 0)]);
+}
+
+#[test]
+fn a_call_that_is_kept_until_its_thread_ends_is_settled_then() {
+    /// Goes on with a call, or drops it, while its thread ends: whatever thread-local variables are gone by then.
+    struct Late {
+        call: Task,
+        goes_on: bool,
+    }
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            while self.goes_on
+                && self.call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+            {}
+        }
+    }
+
+    thread_local! {
+        static EARLIER: RefCell<Option<Late>> = const { RefCell::new(None) };
+        static LATER: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+
+    let inner = BudgetLayer::builder().estimate_fixed(10).classify(ErrorsOnly).build().unwrap();
+    let outer = BudgetLayer::builder().estimate_fixed(10).classify(ErrorsOnly).build().unwrap();
+    for (goes_on, asks) in [(false, false), (true, false), (true, true)] {
+        let before = outer.budget().spend().calls();
+        let service = tower::service_fn(move |()| {
+            let mut polls = 0;
+            poll_fn(move |_| {
+                polls += 1;
+                if asks && polls > 1 {
+                    Deferred::new().enter(|| drop((Call::slot(), Call::take_retry())));
+                }
+                if polls > 1 { Poll::Ready(Ok::<_, BoxError>(())) } else { Poll::Pending }
+            })
+        });
+        let service = outer.layer(inner.layer(service));
+        let begin = || {
+            let mut call: Task = Box::pin(service.clone().oneshot(()));
+            assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            Some(Late { call, goes_on })
+        };
+        let both = || {
+            // It is there before what the calls need of the thread, and goes after that.
+            EARLIER.set(None);
+            let call = begin();
+            EARLIER.set(call);
+            LATER.set(begin());
+        };
+        thread::scope(|scope| scope.spawn(both).join().unwrap());
+        for layer in [&outer, &inner] {
+            let budget = layer.budget();
+            assert_eq!((budget.spend().calls() - before, budget.reserved()), (2, 0), "{goes_on} {asks}");
+        }
+    }
 }

@@ -190,6 +190,12 @@ impl Pending {
         call.map_or(Self::NONE, |Call(scope)| Self(if scope.routed { IN_CALL | ROUTED } else { IN_CALL }))
     }
 
+    /// With scopes inside it that are not pledged.
+    fn inside_with(call: Option<&Call>, scopes: u64) -> Self {
+        let is_routed = Self(scopes).scopes().any(|byte| byte == Kind::ROUTING.byte());
+        Self(Self::inside(call).0 | if is_routed { ROUTED } else { 0 } | scopes)
+    }
+
     /// Makes all of them real.
     #[cold]
     fn emptied() -> Self {
@@ -235,6 +241,14 @@ impl Pending {
         (self.0 & SCOPES).to_be_bytes().into_iter().map(u64::from).filter(|&byte| byte != 0)
     }
 
+    /// The bytes of those inside the innermost pledged one, where there is any.
+    fn inside_pledged(self) -> u64 {
+        let scopes = self.0 & SCOPES;
+        let pledged =
+            scopes.to_le_bytes().into_iter().position(|byte| u64::from(byte) == Kind::PLEDGED.byte());
+        scopes & pledged.map_or(0, |pledged| (1 << (pledged * 8)) - 1)
+    }
+
     /// Whether one of them is a retry's.
     fn is_retrying(self) -> bool {
         self.scopes().any(|byte| byte >= Kind::RETRYING)
@@ -254,10 +268,22 @@ impl Frame {
 
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
+        self.materialise_around(0)
+    }
+
+    /// The same of the pledged scopes and of what is around these; in those further in nothing is recorded, and they stay what they are.
+    #[cold]
+    pub(super) fn materialise_pledged(&mut self) -> Option<Call> {
+        self.materialise_around(Pending::now().inside_pledged())
+    }
+
+    /// All but some of the innermost, which are not pledged.
+    fn materialise_around(&mut self, inner: u64) -> Option<Call> {
         let pending = Pending::now();
         if !pending.is_empty() {
-            let mut pledged = pending.scopes().filter(|&byte| byte == Kind::PLEDGED.byte()).count();
-            for byte in pending.scopes() {
+            let made = Pending((pending.0 & SCOPES) ^ inner);
+            let mut pledged = made.scopes().filter(|&byte| byte == Kind::PLEDGED.byte()).count();
+            for byte in made.scopes() {
                 let parent = self.call.take();
                 let made = if byte == Kind::PLEDGED.byte() {
                     pledged -= 1;
@@ -268,7 +294,7 @@ impl Frame {
                 let is_routing = byte == Kind::ROUTING.byte();
                 self.call = made.or_else(|| Some(Call::deferred(parent, Retrying::of(byte), is_routing)));
             }
-            Pending::inside(self.call.as_ref()).set();
+            Pending::inside_with(self.call.as_ref(), inner).set();
         }
         self.call.clone()
     }
@@ -400,11 +426,23 @@ impl EnteredDeferred {
     /// What the scope has become meanwhile, if that is a call.
     #[inline(always)]
     fn restore(&self) -> Option<Call> {
-        if Pending::now().is_empty() {
+        let now = Pending::now();
+        if now.is_empty() {
             return Self::take_call();
+        }
+        if (self.outer.0 & !now.0) & PLEDGED != 0 {
+            return Self::end_inside(self.outer);
         }
         // What was read before, and not what is there less one scope: that would wait for it to be read back.
         self.outer.set();
+        None
+    }
+
+    /// A budget's scope around it has become a call, and this one has not.
+    #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
+    #[cold]
+    extern "C" fn end_inside(outer: Pending) -> Option<Call> {
+        with_frame(|frame| Pending::inside_with(frame.call.as_ref(), outer.inside_pledged()).set());
         None
     }
 

@@ -3,6 +3,9 @@
 //! A budget opens a scope around each call, and asks for nothing in it unless something inside makes a further attempt or says what
 //! it used. Until then it need not be a call, as a [`Deferred`](crate::Deferred) one need not. But when it becomes one, what the budget has
 //! reserved must be in it at once: so while such a scope is current, the budget keeps that where its function finds it.
+//!
+//! Like a deferred one, it then lies inside what is current at that moment: a future that is spawned takes the call around along by
+//! [`Call::scope`].
 
 use std::{marker::PhantomData, ptr, sync::OnceLock};
 
