@@ -6,6 +6,7 @@ mod buffer;
 mod client;
 mod limits;
 mod matrix;
+mod plain;
 mod reqwest_client;
 mod retry;
 mod server;
