@@ -148,7 +148,7 @@ impl Held {
     #[cold]
     pub(crate) fn make(&mut self) {
         if let Self::Plain(plain) = self {
-            let reserved = plain.begin();
+            let reserved = plain.made();
             *self = Self::bill(reserved);
         }
     }

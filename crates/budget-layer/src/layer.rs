@@ -118,9 +118,10 @@ impl<K, E, R, C> BudgetLayer<K, E, R, C> {
         let shared = &*self.shared;
         let mut estimate = self.estimator.estimate(request);
         estimate.complete(shared.options.unpriced.as_ref());
-        if let Some(pledging) =
-            shared.plain.filter(|_| !self.keyed.may_have_keys() && estimate.learns().is_none())
-        {
+        let is_plain = |pledging: &Pledging| {
+            pledging.is_inside_nothing() && !self.keyed.may_have_keys() && estimate.learns().is_none()
+        };
+        if let Some(pledging) = shared.plain.filter(is_plain) {
             let cell = &shared.ledgers[0].unkeyed().cell;
             if cell.reserve_plainly(estimate.total(), ask) {
                 let about = About {

@@ -4,7 +4,7 @@
 //! estimate, and is what is booked in the end, unless something inside makes a further attempt or says what it used. For these there is a
 //! [pledged](failsoft_core::pledge) scope: when the first of them comes, it becomes a call with a [`Bill`].
 
-use std::{cell::Cell as Slot, convert::Infallible};
+use std::cell::Cell as Slot;
 
 use failsoft_core::{
     Call, Reserved,
@@ -27,7 +27,7 @@ pub(crate) type Lent = failsoft_core::lent::Lent<Cell>;
 
 thread_local! {
     static KEPT: Kept<Cell> = const { Kept::new() };
-    static PLEDGES: Pledges = const { Pledges::NONE };
+    static PLEDGED: Pledged = const { Pledged::NONE };
 }
 
 impl Lend for Cell {
@@ -79,16 +79,9 @@ impl Plain {
 
     /// A call that has it in its scope.
     #[cold]
-    pub(crate) fn begin(&mut self) -> Reserved<Bill> {
+    pub(crate) fn made(&mut self) -> Reserved<Bill> {
         let (cell, about) = (self.cell.take(), self.about);
-        let begun = Call::options().try_reserving(|bill| {
-            Self::fill(bill, cell, about);
-            Ok::<_, Infallible>(())
-        });
-        match begun {
-            Ok(reserved) => reserved,
-            Err(never) => match never {},
-        }
+        Reserved::made(|bill| Self::fill(bill, cell, about))
     }
 
     /// The same as a bill, which any call can have.
@@ -133,33 +126,20 @@ impl Plain {
     }
 }
 
-/// Pledges inside each other have so many places on a thread; a scope for which there is none becomes a call when it is entered.
-const PLACES: usize = 4;
-
-/// What is reserved for the pledged scopes that are current on a thread, the innermost last.
-struct Pledges {
-    len: Slot<usize>,
-    places: [Pledge; PLACES],
-}
-
-struct Pledge {
+/// What is reserved for the pledged scope that is current on a thread.
+struct Pledged {
     /// Until it becomes a call.
     cell: Slot<Lent>,
     about: Slot<About>,
     made: Slot<Option<Reserved<Bill>>>,
 }
 
-impl Pledges {
+impl Pledged {
     #[allow(clippy::declare_interior_mutable_const, reason = "what a thread begins with")]
     const NONE: Self = Self {
-        len: Slot::new(0),
-        places: [const {
-            Pledge {
-                cell: Slot::new(Lent::none()),
-                about: Slot::new(About { input: None, tokens: 0, is_final: false, cut_in_full: false }),
-                made: Slot::new(None),
-            }
-        }; PLACES],
+        cell: Slot::new(Lent::none()),
+        about: Slot::new(About { input: None, tokens: 0, is_final: false, cut_in_full: false }),
+        made: Slot::new(None),
     };
 }
 
@@ -168,17 +148,16 @@ pub(crate) fn pledging() -> Option<Pledging> {
     Pledging::by(make)
 }
 
-/// Makes one of the thread's pledged scopes a call.
-fn make(inner: usize, parent: Option<&Call>) -> Option<Call> {
-    let make = |pledges: &Pledges| {
-        let pledge = pledges.places.get(pledges.len.get().checked_sub(inner + 1)?)?;
-        let cell = pledge.cell.replace(Lent::none());
-        let reserved = Reserved::made(parent, |bill| Plain::fill(bill, cell, pledge.about.get()));
+/// Makes the thread's pledged scope a call.
+fn make() -> Option<Call> {
+    let make = |pledged: &Pledged| {
+        let cell = pledged.cell.replace(Lent::none());
+        let reserved = Reserved::made(|bill| Plain::fill(bill, cell, pledged.about.get()));
         let call = reserved.call();
-        pledge.made.set(Some(reserved));
-        Some(call)
+        pledged.made.set(Some(reserved));
+        call
     };
-    PLEDGES.try_with(make).ok().flatten()
+    PLEDGED.try_with(make).ok()
 }
 
 /// A pledged scope that is current; what it holds comes back when this drops, also when what runs in it panics.
@@ -188,20 +167,17 @@ pub(crate) struct Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
-    /// `None` where the call has a scope that is a call already, or does from now on.
+    /// `None` where the call has a scope that is a call already, or does from now on, because something is around.
     #[inline(always)]
     pub(crate) fn new(home: &'a mut Held) -> Option<Self> {
         let Held::Plain(plain) = &mut *home else { return None };
-        let enter = |pledges: &Pledges| {
-            let pledge = pledges.places.get(pledges.len.get())?;
-            // This may make what is around a call, whose places are counted from the last one.
-            let scope = plain.pledging.begin();
-            pledge.about.set(plain.about);
-            pledge.cell.set(plain.cell.take());
-            pledges.len.set(pledges.len.get() + 1);
+        let enter = |pledged: &Pledged| {
+            let scope = plain.pledging.begin()?;
+            pledged.about.set(plain.about);
+            pledged.cell.set(plain.cell.take());
             Some(scope)
         };
-        match PLEDGES.try_with(enter).ok().flatten() {
+        match PLEDGED.try_with(enter).ok().flatten() {
             Some(scope) => Some(Self { home, scope }),
             None => {
                 home.make();
@@ -213,36 +189,32 @@ impl<'a> Entered<'a> {
     /// Takes back what is reserved, where it still is.
     #[inline(always)]
     fn take_back(&mut self) -> bool {
-        let take_back = |pledges: &Pledges| {
-            let last = pledges.len.get().wrapping_sub(1);
-            let Some(pledge) = pledges.places.get(last) else { return false };
-            pledges.len.set(last);
-            let cell = pledge.cell.replace(Lent::none());
+        let take_back = |pledged: &Pledged| {
+            let cell = pledged.cell.replace(Lent::none());
             match self.home {
                 Held::Plain(plain) if cell.is_there() => plain.cell = cell,
                 _ => return false,
             }
             true
         };
-        PLEDGES.try_with(take_back).unwrap_or(false)
+        PLEDGED.try_with(take_back).unwrap_or(false)
     }
 
     /// It has become a call.
     #[cold]
     fn take_call(&mut self) {
-        let made = PLEDGES.try_with(|pledges| pledges.places.get(pledges.len.get())?.made.take());
-        let Some(reserved) = made.ok().flatten() else { return self.scope.end(None) };
-        self.scope.end(Some(&reserved.call()));
-        *self.home = Held::bill(reserved);
+        if let Ok(Some(reserved)) = PLEDGED.try_with(|pledged| pledged.made.take()) {
+            *self.home = Held::bill(reserved);
+        }
     }
 }
 
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.take_back() {
-            self.scope.end(None);
-        } else {
+        let is_plain = self.take_back();
+        self.scope.end(!is_plain);
+        if !is_plain {
             self.take_call();
         }
     }

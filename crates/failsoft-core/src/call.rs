@@ -227,7 +227,7 @@ impl Call {
     #[must_use]
     pub fn current() -> Option<Self> {
         if frame::is_pledged() {
-            return with_frame(Frame::materialise_pledged).flatten();
+            return with_frame(Frame::make_pledged).flatten();
         }
         Self::current_if_made()
     }
@@ -247,7 +247,7 @@ impl Call {
     #[must_use]
     #[inline]
     pub fn is_current() -> bool {
-        is_in_call()
+        is_in_call() || (frame::is_pledged() && Self::current_if_made().is_some())
     }
 
     /// The nearest deadline of the current call.

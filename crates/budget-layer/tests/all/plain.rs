@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     fmt::Debug,
-    future::{Future, poll_fn},
+    future::{Future, poll_fn, ready},
     mem::{forget, take},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
@@ -421,7 +421,7 @@ fn through(does: impl Fn() + Clone + Send + 'static) -> Vec<(u64, u64)> {
     };
     let mut call = Box::pin(layer.layer(tower::service_fn(service)).oneshot(()));
     let poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
-    let _ = catch_unwind(AssertUnwindSafe(poll));
+    assert_eq!(catch_unwind(AssertUnwindSafe(poll)).ok(), Some(true), "nothing in it panicked");
     assert!(!Call::is_current() && Call::current().is_none(), "nothing is left on the thread");
     drop(call);
     layer.ledgers().iter().map(|ledger| (ledger.unkeyed().spent(), ledger.unkeyed().reserved())).collect()
@@ -529,4 +529,27 @@ fn a_call_that_is_kept_until_its_thread_ends_is_settled_then() {
             assert_eq!((budget.spend().calls() - before, budget.reserved()), (2, 0), "{goes_on} {asks}");
         }
     }
+}
+
+// It told nobody what it used, and the budget around it counted an estimate.
+#[test]
+fn a_call_that_is_spawned_lies_in_the_budget_that_it_began_in() {
+    let layer = || BudgetLayer::builder().estimate_fixed(100).classify(ErrorsOnly).build().unwrap();
+    let (outer, inner) = (layer(), layer());
+    let model = |()| {
+        poll_fn(|_| {
+            Call::slot().unwrap().set(&Usage { input: Some(3), output: Some(4), ..Usage::default() });
+            Poll::Ready(Ok::<_, BoxError>(()))
+        })
+    };
+    let within = inner.clone();
+    let spawning = move |()| {
+        // It is called here, and polled elsewhere.
+        let call = within.layer(tower::service_fn(model)).call(());
+        thread::spawn(|| assert!(tokio_test::task::spawn(call).poll().is_ready())).join().unwrap();
+        ready(Ok::<_, BoxError>(()))
+    };
+    let mut call = tokio_test::task::spawn(outer.layer(tower::service_fn(spawning)).oneshot(()));
+    assert!(call.poll().is_ready());
+    assert_eq!((outer.budget().spent(), inner.budget().spent()), (7, 7));
 }

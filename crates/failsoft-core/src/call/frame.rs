@@ -21,7 +21,7 @@ pub struct Deferred {
 /// What a scope is: its byte among those that are [pending](Pending), and the flag that it sets there. A whole word, though it
 /// needs less: a future that holds it is moved in words.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind(u64);
+struct Kind(u64);
 
 impl Deferred {
     /// A scope in which nothing has been recorded.
@@ -107,7 +107,7 @@ const LAST: u64 = SCOPES & !(SCOPES >> u8::BITS);
 const IN_CALL: u64 = 1 << 63;
 /// One of the scopes is a fallback's, or one of those around the call.
 const ROUTED: u64 = 1 << 62;
-/// One of the scopes is [pledged](super::pledge).
+/// The outermost scope is [pledged](super::pledge), and nothing is around it. It may have become the current call meanwhile.
 const PLEDGED: u64 = 1 << 61;
 
 thread_local! {
@@ -133,7 +133,7 @@ pub(super) fn is_routed() -> bool {
     Pending::now().is_routed()
 }
 
-/// Whether a scope is around that is pledged and no call yet.
+/// Whether a scope is around that was pledged.
 #[inline]
 pub(super) fn is_pledged() -> bool {
     Pending::now().0 & PLEDGED != 0
@@ -148,7 +148,7 @@ pub(super) fn is_around() -> bool {
 impl Kind {
     const PLAIN: Self = Self(1);
     const ROUTING: Self = Self(2 | ROUTED);
-    pub(super) const PLEDGED: Self = Self(3 | PLEDGED);
+    const PLEDGED: Self = Self(3 | PLEDGED);
     /// Of a retry's scope that allows none; each byte above allows one more, and the last any number.
     const RETRYING: u64 = 4;
     const UNCAPPED: u64 = u8::MAX as u64;
@@ -172,11 +172,12 @@ impl Default for Kind {
 }
 
 impl Pending {
-    const NONE: Self = Self(0);
+    pub(super) const NONE: Self = Self(0);
+    pub(super) const PLEDGED: Self = Self(Kind::PLEDGED.0);
 
     // Always in line: where it is not, a layer's way of most calls becomes a row of calls of this.
     #[inline(always)]
-    pub(super) fn now() -> Self {
+    fn now() -> Self {
         PENDING.with(Cell::get)
     }
 
@@ -186,14 +187,8 @@ impl Pending {
     }
 
     #[inline]
-    pub(super) fn inside(call: Option<&Call>) -> Self {
+    fn inside(call: Option<&Call>) -> Self {
         call.map_or(Self::NONE, |Call(scope)| Self(if scope.routed { IN_CALL | ROUTED } else { IN_CALL }))
-    }
-
-    /// With scopes inside it that are not pledged.
-    fn inside_with(call: Option<&Call>, scopes: u64) -> Self {
-        let is_routed = Self(scopes).scopes().any(|byte| byte == Kind::ROUTING.byte());
-        Self(Self::inside(call).0 | if is_routed { ROUTED } else { 0 } | scopes)
     }
 
     /// Makes all of them real.
@@ -217,7 +212,7 @@ impl Pending {
     }
 
     #[inline]
-    pub(super) const fn is_empty(self) -> bool {
+    const fn is_empty(self) -> bool {
         self.0 & SCOPES == 0
     }
 
@@ -241,14 +236,6 @@ impl Pending {
         (self.0 & SCOPES).to_be_bytes().into_iter().map(u64::from).filter(|&byte| byte != 0)
     }
 
-    /// The bytes of those inside the innermost pledged one, where there is any.
-    fn inside_pledged(self) -> u64 {
-        let scopes = self.0 & SCOPES;
-        let pledged =
-            scopes.to_le_bytes().into_iter().position(|byte| u64::from(byte) == Kind::PLEDGED.byte());
-        scopes & pledged.map_or(0, |pledged| (1 << (pledged * 8)) - 1)
-    }
-
     /// Whether one of them is a retry's.
     fn is_retrying(self) -> bool {
         self.scopes().any(|byte| byte >= Kind::RETRYING)
@@ -268,33 +255,27 @@ impl Frame {
 
     /// Turns the deferred scopes into calls, each the child of the one around it, and gives the innermost.
     pub(super) fn materialise(&mut self) -> Option<Call> {
-        self.materialise_around(0)
-    }
-
-    /// The same of the pledged scopes and of what is around these; in those further in nothing is recorded, and they stay what they are.
-    #[cold]
-    pub(super) fn materialise_pledged(&mut self) -> Option<Call> {
-        self.materialise_around(Pending::now().inside_pledged())
-    }
-
-    /// All but some of the innermost, which are not pledged.
-    fn materialise_around(&mut self, inner: u64) -> Option<Call> {
         let pending = Pending::now();
         if !pending.is_empty() {
-            let made = Pending((pending.0 & SCOPES) ^ inner);
-            let mut pledged = made.scopes().filter(|&byte| byte == Kind::PLEDGED.byte()).count();
-            for byte in made.scopes() {
-                let parent = self.call.take();
-                let made = if byte == Kind::PLEDGED.byte() {
-                    pledged -= 1;
-                    pledge::make(pledged, parent.as_ref())
+            for byte in pending.scopes() {
+                if byte == Kind::PLEDGED.byte() {
+                    self.make_pledged();
                 } else {
-                    None
-                };
-                let is_routing = byte == Kind::ROUTING.byte();
-                self.call = made.or_else(|| Some(Call::deferred(parent, Retrying::of(byte), is_routing)));
+                    let is_routing = byte == Kind::ROUTING.byte();
+                    self.call = Some(Call::deferred(self.call.take(), Retrying::of(byte), is_routing));
+                }
             }
-            Pending::inside_with(self.call.as_ref(), inner).set();
+            Pending::inside(self.call.as_ref()).set();
+        }
+        self.call.clone()
+    }
+
+    /// The same of a pledged scope alone, around which there is nothing; in those further in nothing is recorded, and they stay what they
+    /// are.
+    #[cold]
+    pub(super) fn make_pledged(&mut self) -> Option<Call> {
+        if self.call.is_none() {
+            self.call = pledge::make();
         }
         self.call.clone()
     }
@@ -399,21 +380,15 @@ pub struct EnteredDeferred {
     not_send: PhantomData<*const ()>,
 }
 
-/// Begins a scope inside what is around, and gives that.
-#[inline(always)]
-pub(super) fn enter_inside(kind: Kind) -> Pending {
-    let outer = Pending::now();
-    // Most have none around them.
-    let (outer, inner) =
-        if outer.is_empty() { (outer, Pending(outer.0 | kind.0)) } else { outer.beside(kind) };
-    inner.set();
-    outer
-}
-
 impl EnteredDeferred {
     #[inline(always)]
     fn new(kind: Kind) -> Self {
-        Self { outer: enter_inside(kind), not_send: PhantomData }
+        let outer = Pending::now();
+        // Most have none around them.
+        let (outer, inner) =
+            if outer.is_empty() { (outer, Pending(outer.0 | kind.0)) } else { outer.beside(kind) };
+        inner.set();
+        Self { outer, not_send: PhantomData }
     }
 
     /// Ends it, and gives the call that the scope has become, if something was recorded in it.
@@ -426,23 +401,11 @@ impl EnteredDeferred {
     /// What the scope has become meanwhile, if that is a call.
     #[inline(always)]
     fn restore(&self) -> Option<Call> {
-        let now = Pending::now();
-        if now.is_empty() {
+        if Pending::now().is_empty() {
             return Self::take_call();
-        }
-        if (self.outer.0 & !now.0) & PLEDGED != 0 {
-            return Self::end_inside(self.outer);
         }
         // What was read before, and not what is there less one scope: that would wait for it to be read back.
         self.outer.set();
-        None
-    }
-
-    /// A budget's scope around it has become a call, and this one has not.
-    #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
-    #[cold]
-    extern "C" fn end_inside(outer: Pending) -> Option<Call> {
-        with_frame(|frame| Pending::inside_with(frame.call.as_ref(), outer.inside_pledged()).set());
         None
     }
 

@@ -118,9 +118,9 @@ impl<R: Reservation> Reserved<R> {
         Self { call: Some(call), of: PhantomData }
     }
 
-    /// The call that a [pledged](super::pledge) scope becomes inside `parent`, whose reservation was made before.
+    /// The call that a [pledged](super::pledge) scope becomes, inside nothing, whose reservation was made before.
     #[doc(hidden)]
-    pub fn made(parent: Option<&Call>, fill: impl FnOnce(&mut R)) -> Self
+    pub fn made(fill: impl FnOnce(&mut R)) -> Self
     where
         R: Default,
     {
@@ -128,11 +128,7 @@ impl<R: Reservation> Reserved<R> {
             fill(reservation);
             Ok::<_, Infallible>(())
         };
-        let made = prepare(filled, |scope| {
-            scope.open(&CallOptions::default());
-            scope.inherit(parent.cloned());
-        });
-        match made {
+        match prepare(filled, |scope| scope.open(&CallOptions::default())) {
             Ok(reserved) => reserved,
             Err(never) => match never {},
         }
