@@ -109,10 +109,12 @@ pub(crate) fn cost(estimate: &Estimate, usage: &Usage, silent: u32, ended: Ended
             said.output = Some(output);
         }
     }
-    let is_cut = matches!(
-        ended.outcome,
-        Outcome::Cancelled | Outcome::Transient | Outcome::Timeout | Outcome::Unknown
-    );
+    let is_cut = match ended.outcome {
+        Outcome::Cancelled | Outcome::Transient | Outcome::Timeout | Outcome::Unknown => true,
+        // A wrong answer says what it used; one that does not ended too early.
+        Outcome::Soft => !known,
+        _ => false,
+    };
     let in_full = cut_in_full && is_cut && !ended.turned_down;
     Cost {
         said,
@@ -195,6 +197,14 @@ mod tests {
         assert_eq!(tokens(&usage(None, None), 1, DROPPED), (110, true));
         let cost = |output| all(&cost(&ESTIMATE, &usage(Some(7), Some(output)), 0, DROPPED, true), &ESTIMATE);
         assert_eq!((cost(30), cost(300)), (110, 307), "in full, but never less than what was seen");
+    }
+
+    // A stream that ended without its end was booked by what was seen, a token below the bill.
+    #[test]
+    fn an_answer_that_ended_too_early_is_cut_and_one_that_is_wrong_is_not() {
+        let soft = Ended { outcome: Outcome::Soft, turned_down: false };
+        let cost = |usage| all(&cost(&ESTIMATE, &usage, 0, soft, true), &ESTIMATE);
+        assert_eq!((cost(usage(None, Some(30))), cost(usage(Some(7), Some(30)))), (110, 37));
     }
 
     #[test]
