@@ -111,9 +111,9 @@ pub(crate) fn cost(estimate: &Estimate, usage: &Usage, silent: u32, ended: Ended
     }
     let is_cut = match ended.outcome {
         Outcome::Cancelled | Outcome::Transient | Outcome::Timeout | Outcome::Unknown => true,
-        // A wrong answer says what it used; one that does not ended too early.
-        Outcome::Soft => !known,
-        _ => false,
+        Outcome::Success => false,
+        // One that came to its end says what it used; one that does not ended too early, whatever it ended with.
+        _ => !known,
     };
     let in_full = cut_in_full && is_cut && !ended.turned_down;
     Cost {
@@ -201,10 +201,12 @@ mod tests {
 
     // A stream that ended without its end was booked by what was seen, a token below the bill.
     #[test]
-    fn an_answer_that_ended_too_early_is_cut_and_one_that_is_wrong_is_not() {
-        let soft = Ended { outcome: Outcome::Soft, turned_down: false };
-        let cost = |usage| all(&cost(&ESTIMATE, &usage, 0, soft, true), &ESTIMATE);
-        assert_eq!((cost(usage(None, Some(30))), cost(usage(Some(7), Some(30)))), (110, 37));
+    fn an_answer_that_ended_too_early_is_cut_and_one_that_says_what_it_used_is_not() {
+        for outcome in [Outcome::Soft, Outcome::Overloaded, Outcome::Refused] {
+            let ended = Ended { outcome, turned_down: false };
+            let cost = |usage| all(&cost(&ESTIMATE, &usage, 0, ended, true), &ESTIMATE);
+            assert_eq!((cost(usage(None, Some(30))), cost(usage(Some(7), Some(30)))), (110, 37), "{outcome}");
+        }
     }
 
     #[test]
